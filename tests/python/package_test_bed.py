@@ -153,7 +153,8 @@ def session_of_environment(**options):
 
 
 def join_torch(backend, **options):
-    """Creates the default process group of the job that the variables of start_ranks describe."""
+    """Creates the default process group of the job that the variables of start_ranks describe, or INIT, an init_method, instead of STORE."""
     import torch.distributed as dist
 
-    dist.init_process_group(backend, init_method=f"file://{os.environ['STORE']}", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]), **options)
+    method = os.environ.get("INIT") or f"file://{os.environ['STORE']}"
+    dist.init_process_group(backend, init_method=method, rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]), **options)

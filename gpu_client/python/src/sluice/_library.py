@@ -81,6 +81,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sluice_session_error": (c_int, (_SESSION, *_TEXT)),
     "sluice_session_stats": (c_int, (_SESSION, POINTER(Stats))),
     "sluice_next_finding": (c_int, (_SESSION, POINTER(Finding))),
+    "sluice_session_reducers": (c_int, (_SESSION, *_TEXT)),
     "sluice_session_set_reducers": (c_int, (_SESSION, c_char_p, *_TEXT)),
     "sluice_session_abort": (c_int, (_SESSION, c_char_p)),
     "sluice_session_close": (c_int, (_SESSION,)),

@@ -25,6 +25,8 @@ from .options import session_options, stream_options
 from .request import Request
 from .stats import Stats, StreamStats, struct_fields
 
+_LIST_BYTES = 1 << 16  # of a list of reducers
+
 
 class Session(Collectives):
     """A group of ranks that reduce arrays together. Class Collectives has reduce-scatter, all-gather, reduce and broadcast.
@@ -96,6 +98,7 @@ class Session(Collectives):
         _library.check(library.sluice_session_create(ctypes.byref(options), ctypes.byref(created), error, len(error)), _text(error))
         status = library.sluice_session_open_streams(created, ctypes.byref(streams), error, len(error))
         if status != _library.OK:
+            library.sluice_session_abort(created, f"rank {rank} cannot open streams: {_text(error)}".encode())  # the others have joined
             library.sluice_session_close(created)
             _library.check(status, _text(error))
         self._handle = created.value
@@ -229,6 +232,15 @@ class Session(Collectives):
         checkpoint."""
         with self._use() as (library, session):
             return self._failure(library, session)
+
+    def reducers(self) -> str:
+        """Returns the dedicated reducers that serve the session now, for another session of the same ranks, or "none".
+
+        While a reducer is lost, drains or is added, ranks may see different lists; let one rank tell the others its list."""
+        text = ctypes.create_string_buffer(_LIST_BYTES)
+        with self._use() as (library, session):
+            _library.check(library.sluice_session_reducers(session, text, len(text)))
+        return _text(text)
 
     def set_reducers(self, reducers: Optional[str]) -> None:
         """Replaces the list of reducers of the running session. None reads the watched file ("@FILE") now.

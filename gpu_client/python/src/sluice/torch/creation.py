@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from .options import Options
+from .options import options_of
 from .process_group import SluiceGroup
 
 
 def create(options: Any, group_options: object) -> SluiceGroup:
     """Creates a process group; torch.distributed calls it on all ranks of the group. `group_options`: Options or None."""
-    if group_options is not None and not isinstance(group_options, Options):
-        raise TypeError(f"pg_options is a {type(group_options).__name__}; expected sluice.torch.Options")
+    group_options = options_of(group_options)
     arguments = (options.store, options.group_rank, options.group_size, options.timeout)
     if getattr(options, "enable_reconfigure", False):
         from .reconfigurable_group import ReconfigurableGroup

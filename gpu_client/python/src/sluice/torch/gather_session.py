@@ -15,13 +15,16 @@ import torch
 from ..errors import Closed, Error, Timeout
 from ..request import Request
 from ..session import Session
+from .group_session import present_reducers
 
 _CHECK_INTERVAL_S = 0.1  # a waiting thread looks this often whether the first session has failed
 _OPEN_LIMIT_S = 5.0  # how long close() waits for a session that is being opened
+_LIST_BYTES = 1 << 16  # of the reducers in the first announcement
 
 
 class GatherRequest:
-    """An all-gather of the second session, and its announcement: the all-gather of one byte of each rank in the first session.
+    """An all-gather of the second session, and its announcement: the all-gather of one byte of each rank in the first session. In the
+    first announcement, rank 0 has more bytes: the reducers of the second session.
 
     It may begin later, when the second session is open."""
 
@@ -94,12 +97,16 @@ class GatherSession:
 
     A thread opens the session at its first use. If the caller's thread did, two groups that ranks use in different orders
     would wait for each other. The caller must ensure that all ranks gather in one order, also relative to the first
-    session's operations."""
+    session's operations.
+
+    The session has the reducers that rank 0's sessions use when it is opened. If it cannot be opened there, for example because
+    a reducer lacks memory, the ranks gather in one without dedicated reducers. They cannot gather in the first session then:
+    it is known too late, at another point in the order of its operations on each rank."""
 
     LEAST_BYTES = 1 << 20  # of the whole result; smaller all-gathers gain nothing
 
-    def __init__(self, first: Session, open_session: Callable[[], Session]) -> None:
-        """`open_session` is collective. All ranks call it, unless one of them dies or fails first."""
+    def __init__(self, first: Session, open_session: Callable[[Optional[str]], Session]) -> None:
+        """`open_session` is collective; its argument: the reducers, "none", or None for those of the group. All ranks call it, unless one of them dies or fails first."""
         self.ranks = first.ranks
         self._first = first
         self._open_session = open_session
@@ -110,11 +117,13 @@ class GatherSession:
         self._session: Optional[Session] = None
         self._failure: Optional[Exception] = None
         self._is_aborted = False
+        self._is_listed = False  # the first announcement has begun
+        self._listed = torch.empty(0, dtype=torch.uint8)  # its result
 
     def all_gather_async(self, x: torch.Tensor, out: torch.Tensor) -> GatherRequest:
         """As Session.all_gather_async, with equal parts."""
         with self._lock:
-            announcement = self._first.all_gather_async(torch.zeros(1, dtype=torch.uint8), torch.zeros(self.ranks, dtype=torch.uint8))
+            announcement = self._announce()
             request = GatherRequest(self._first, announcement)
             if self._failure is not None:
                 request.refuse(self._failure)
@@ -125,6 +134,17 @@ class GatherSession:
                 if self._thread is None:
                     self._start_thread(announcement)
         return request
+
+    def _announce(self) -> Request:
+        if self._is_listed:
+            return self._first.all_gather_async(torch.zeros(1, dtype=torch.uint8), torch.zeros(self.ranks, dtype=torch.uint8))
+        self._is_listed = True
+        counts = [_LIST_BYTES] + [1] * (self.ranks - 1)
+        part = torch.zeros(counts[self._first.rank], dtype=torch.uint8)
+        if self._first.rank == 0 and (text := (present_reducers() or "").encode()):
+            part[:len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        self._listed = torch.zeros(sum(counts), dtype=torch.uint8)
+        return self._first.all_gather_async(part, self._listed, counts=counts)
 
     def error(self) -> Optional[Exception]:
         """Returns the error with which the session ended or could not be opened, or None."""
@@ -163,11 +183,23 @@ class GatherSession:
         except RuntimeError as error:  # no more threads
             self._end(error)
 
+    def _open_there(self, reducers: Optional[str]) -> Session:
+        try:
+            return self._open_session(reducers)
+        except Error as error:
+            if self._is_aborted or self._first.error() is not None:
+                raise
+            try:
+                return self._open_session("none")
+            except Error as without:
+                raise type(error)(f"{error}; without dedicated reducers: {without}") from error
+
     def _open(self, announcement: Request) -> None:
         """Opens the session and begins the operations that wait for it."""
         try:
             announcement.wait()  # all ranks gather
-            session = self._open_session()
+            listed = bytes(self._listed[:_LIST_BYTES].tolist()).rstrip(b"\0").decode()
+            session = self._open_there(listed or None)
         except Exception as error:
             self._end(error)
             return

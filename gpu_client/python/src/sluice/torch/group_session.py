@@ -1,24 +1,24 @@
-"""Opens the sessions of a process group: its ranks agree through the group's store on ids and on where they meet."""
+"""Opens the sessions of a process group: its ranks agree on ids, on reducers and on where they meet."""
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import threading
+import weakref
+from contextlib import suppress
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import torch.distributed as dist
 
+from ..errors import Error
 from ..session import Session
+from . import agreement, meeting
 from .options import Options
 
-_KEY = "sluice/session"
-SESSIONS = 2  # that a group may open
-_lock = threading.Lock()
-# By address: the port of this process's co-located reducer, for all groups of which it is the first rank. The socket reserves it.
-_ports: dict[str, socket.socket] = {}
+SESSIONS = 3  # that a group may open: for all operations, for large all-gathers, and for these without dedicated reducers
+_REDUCERS = "SLUICE_REDUCERS"
+# The first sessions of the groups of this process that have dedicated reducers, and the list with which each was configured.
+_pools: weakref.WeakKeyDictionary[Session, Optional[str]] = weakref.WeakKeyDictionary()
 
 
 class GroupSessions(NamedTuple):
@@ -29,46 +29,61 @@ class GroupSessions(NamedTuple):
     rank: int
     ranks: int
     options: Options
+    reducers: Optional[str] = None  # those that serve the process's other groups now; None: as configured
 
-    def open(self, index: int, timeout: timedelta) -> Session:
+    def open(self, index: int, timeout: timedelta, reducers: Optional[str] = None) -> Session:
         """Collective over the group. Raises a subclass of sluice.Error.
 
-        `timeout` limits the join and each later operation."""
+        `timeout` limits the join and each later operation. `reducers`: None: those of the agreement."""
         limit_ms = max(1, min(int(timeout.total_seconds() * 1000), (1 << 31) - 1))
-        return Session(None, session_id=self.ids[index], rank=self.rank, ranks=self.ranks, rendezvous=self.meeting_point,
-                       join_timeout_ms=limit_ms, op_timeout_ms=limit_ms, wire_dtype=self.options.wire_dtype,
-                       wire_min_count=self.options.wire_min_count, on_finding=self.options.on_finding)
+        reducers = reducers or self.reducers
+        session = Session(reducers, session_id=self.ids[index], rank=self.rank, ranks=self.ranks, rendezvous=self.meeting_point,
+                          join_timeout_ms=limit_ms, op_timeout_ms=limit_ms, wire_dtype=self.options.wire_dtype,
+                          wire_min_count=self.options.wire_min_count, on_finding=self.options.on_finding)
+        configured = os.environ.get(_REDUCERS)
+        if session.stats().reducers > 0:
+            if index == 0:
+                _pools[session] = configured
+            if self.rank == 0 and reducers not in (None, configured) and configured:
+                with suppress(Error):  # keep_results is off: the session has these reducers to its end
+                    session.set_reducers(configured)  # watches the file, and adds reducers that come back
+        return session
 
 
-def agree(store: dist.Store, rank: int, ranks: int, options: Options) -> GroupSessions:
-    """Collective over the group. Nothing uses the store later: a thread that waits for a key holds the store's lock."""
-    if rank == 0:
-        store.set(_KEY, json.dumps({"ids": [os.urandom(16).hex() for _ in range(SESSIONS)], "meeting_point": meeting_point()}))
-    agreed = json.loads(store.get(_KEY))
-    return GroupSessions([bytes.fromhex(text) for text in agreed["ids"]], agreed["meeting_point"], rank, ranks, options)
+def agree(store: dist.Store, rank: int, ranks: int, options: Options, timeout: timedelta) -> tuple[str, GroupSessions, Optional[str]]:
+    """Collective over the group. Returns a prefix for gloo's keys in the store, what the sessions need, and the address for gloo (None: its own choice)."""
+    own = meeting.own_addresses(store)
+
+    def decide(announced: list[Any]) -> dict[str, Any]:
+        return {"ids": [os.urandom(16).hex() for _ in range(SESSIONS)], "reducers": present_reducers(),
+                "meeting_point": meeting.meeting_point(_reachable(announced)), "hosts": len({host for host, _ in announced})}
+
+    nonce, agreed = agreement.agree(store, rank, ranks, [meeting.host_id(), own], decide, timeout)
+    sessions = GroupSessions([bytes.fromhex(text) for text in agreed["ids"]], meeting.with_own_scope(agreed["meeting_point"], own), rank, ranks,
+                             options, agreed["reducers"])
+    return nonce, sessions, meeting.gloo_address(own) if agreed["hosts"] > 1 else None
 
 
-def meeting_point() -> str:
-    """Returns host:port for this process's co-located reducer. Used only by groups without dedicated reducers."""
-    address = _own_address()
-    with _lock:
-        if address not in _ports:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            holder = socket.socket(family, socket.SOCK_STREAM)
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the reducer listens at the same port
-            holder.bind((address, 0))
-            _ports[address] = holder
-        port = _ports[address].getsockname()[1]
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+def present_reducers() -> Optional[str]:
+    """Returns the reducers that serve this process's groups, or None if these have the configured ones, or there are no such groups."""
+    for session, configured in list(_pools.items()):
+        try:
+            if configured != os.environ.get(_REDUCERS) or session.error() is not None:
+                continue
+            stats, reducers = session.stats(), session.reducers()
+        except Error:  # the session is closed
+            continue
+        if stats.view_changes or reducers.count(",") + 1 != stats.reducers:
+            return None if reducers == "none" else reducers
+        return None
+    return None
 
 
-def _own_address() -> str:
-    """Returns the address of this host on its route to the first rank of the job: other hosts reach this one at it, too."""
-    host = os.environ.get("MASTER_ADDR") or socket.gethostname()
-    try:
-        family, kind, _, _, target = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as route:
-            route.connect(target)  # chooses a route; a datagram socket sends nothing here
-            return str(route.getsockname()[0])
-    except OSError:
-        return "127.0.0.1"  # as gloo does if the host name has no address
+def _reachable(announced: list[Any]) -> str:
+    """Returns the first rank's address at which all ranks reach it. `announced`: the host and the addresses of each rank."""
+    (own_host, own), *others = announced
+    distant = [address for host, addresses in others if host != own_host for address in addresses if not meeting.is_loopback(address)]
+    if not meeting.is_loopback(own[0]) or all(host == own_host for host, _ in others):
+        return str(own[0])
+    routes = [meeting.route_source(address) for address in distant if "%" not in address] + own
+    return next((address for address in routes if address and not meeting.is_loopback(address)), str(own[0]))

@@ -112,7 +112,7 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _contribution(tensor: torch.Tensor, op: Operator) -> torch.Tensor:
-    return _dense(tensor) if op.factor is None else tensor.detach() * op.factor
+    return _dense(tensor) if op.factor is None else _dense(tensor) * op.factor
 
 
 def _movable(tensor: torch.Tensor) -> torch.Tensor:

@@ -25,3 +25,10 @@ class Options:
     wire_min_count: int = 8192
     error_feedback: Optional[bool] = None
     on_finding: OnFinding = None
+
+
+def options_of(pg_options: object) -> Optional[Options]:
+    """Returns what a caller passed as pg_options. Raises TypeError for another type."""
+    if pg_options is not None and not isinstance(pg_options, Options):
+        raise TypeError(f"pg_options is a {type(pg_options).__name__}; expected sluice.torch.Options")
+    return pg_options

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d  # has the options that torch.distributed does not export
 
-from ..completions import CompletionThread
+from ..completions import CompletionThreads
 from ..errors import Error
 from ..residuals import Residuals, is_on
 from ..session import Session
@@ -22,8 +22,8 @@ from .forked import keep_in_children
 from .gather_session import GatherSession
 from .group_session import GroupSessions, agree
 from .offload import Operator, Started, are_dense, operator_of
-from .options import Options
-from .releases import GlooBackedGroup
+from .options import Options, options_of
+from .releases import GlooBackedGroup, also_named, untraced
 from .work import SessionWork
 
 _Tensors = Union[torch.Tensor, list[torch.Tensor]]
@@ -49,13 +49,17 @@ class SluiceGroup(GlooBackedGroup):
         self._pid = os.getpid()
         self._session: Optional[Session] = None  # None for a single rank
         self._gathers: Optional[GatherSession] = None  # None without dedicated reducers: links have no spare bandwidth then
-        super().__init__(store, rank, size, timeout, **options)
-        keep_in_children(self._gloo)
+        self._store = store
         self._timeout = timeout
         self._group_options = group_options or Options()
         self._residuals: Optional[Residuals] = None  # without error feedback
+        prefix, sessions, address = "", None, None
         if size > 1 and not options:
-            self._open_sessions(agree(store, rank, size, self._group_options), timeout)
+            prefix, sessions, address = agree(store, rank, size, self._group_options, timeout)
+        super().__init__(store, rank, size, timeout, prefix, address, **options)
+        keep_in_children(self._gloo)
+        if sessions is not None:
+            self._open_sessions(sessions, timeout)
 
     def _open_sessions(self, sessions: GroupSessions, timeout: timedelta) -> None:
         try:
@@ -65,8 +69,8 @@ class SluiceGroup(GlooBackedGroup):
         if is_on(self._group_options.error_feedback, self._session.wire_dtype):
             self._residuals = Residuals(limit=_MAX_RESIDUALS)
         if self._session.stats().reducers > 0:
-            self._gathers = GatherSession(self._session, lambda: sessions.open(1, timeout))
-        self._completions = CompletionThread("sluice-torch", self._session)
+            self._gathers = GatherSession(self._session, lambda reducers: sessions.open(2 if reducers == "none" else 1, timeout, reducers))
+        self._completions = CompletionThreads("sluice-torch", self._session)
 
     def name(self) -> str:
         return "sluice"
@@ -86,9 +90,11 @@ class SluiceGroup(GlooBackedGroup):
         except Error as error:  # the session is closed
             return error
 
-    # Each collective has the forms that torch has: with options, or for one tensor with an operator or a root, and a timeout.
+    # Each collective has the forms that torch has: with options, or for one tensor with an operator or a root, and a timeout. The
+    # names of arguments that torch has in some form only are those of also_named().
 
-    def allreduce(self, tensors: _Tensors, opts: Any = None, op: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
+    @also_named(tensor="tensors")
+    def allreduce(self, tensors: _Tensors, opts: Any = None, timeout: Optional[timedelta] = None, op: Any = None) -> dist.Work:
         opts = _options(c10d.AllreduceOptions, opts, timeout, reduceOp=opts if op is None else op)
         tensors = _listed(tensors)
         operator = operator_of(opts.reduceOp, tensors)
@@ -103,21 +109,24 @@ class SluiceGroup(GlooBackedGroup):
             return self._gloo_work("allreduce_coalesced", tensors, opts)
         return self._start("allreduce_coalesced", opts, tensors, lambda session: offload.all_reduce(session, tensors, operator, self._residual_of), tensors)
 
+    @also_named(tensor="tensors", root="opts")
     def reduce(self, tensors: _Tensors, opts: Any = None, op: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
         opts = _options(c10d.ReduceOptions, opts, timeout, rootRank=opts, reduceOp=op)
         tensors = _listed(tensors)
         operator = operator_of(opts.reduceOp, tensors)
-        if operator is None or len(tensors) != 1 or not self._is_rank(opts.rootRank):
+        if operator is None or len(tensors) != 1 or not self._is_root(opts):
             return self._gloo_work("reduce", tensors, opts)
         return self._start("reduce", opts, tensors, lambda session: offload.reduce(session, tensors[0], operator, opts.rootRank), tensors)
 
+    @also_named(tensor="tensors", root="opts")
     def broadcast(self, tensors: _Tensors, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
         opts = _options(c10d.BroadcastOptions, opts, timeout, rootRank=opts)
         tensors = _listed(tensors)
-        if len(tensors) != 1 or not are_dense(tensors) or not self._is_rank(opts.rootRank):
+        if len(tensors) != 1 or not are_dense(tensors) or not self._is_root(opts):
             return self._gloo_work("broadcast", tensors, opts)
         return self._start("broadcast", opts, tensors, lambda session: offload.broadcast(session, tensors[0], opts.rootRank), tensors)
 
+    @also_named(output_tensors="outputs", output="outputs", input_tensors="inputs", input_tensor="inputs", input="inputs", op="opts")
     def reduce_scatter(self, outputs: _Tensors, inputs: Any, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
         opts = _options(c10d.ReduceScatterOptions, opts, timeout, reduceOp=opts)
         outputs = _listed(outputs)
@@ -127,21 +136,26 @@ class SluiceGroup(GlooBackedGroup):
         wholes = [torch.stack([part.detach() for part in parts]) for parts in lists]
         return self._scatter("reduce_scatter", outputs, wholes, opts, (outputs, lists))
 
+    @also_named(outputTensor="output", inputTensor="whole", input="whole")
     def _reduce_scatter_base(self, output: torch.Tensor, whole: torch.Tensor, opts: Any = None) -> dist.Work:
         return self._scatter("_reduce_scatter_base", [output], [whole], opts, (output, whole))
 
+    @also_named(outputTensor="output", inputTensor="whole", input="whole")
     def reduce_scatter_single(self, output: torch.Tensor, whole: torch.Tensor, opts: Any = None) -> dist.Work:
         return self._scatter("reduce_scatter_single", [output], [whole], opts, (output, whole))
 
+    @also_named(outputTensors="outputs", inputTensors="inputs")
     def reduce_scatter_single_coalesced(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:
         return self._scatter("reduce_scatter_single_coalesced", outputs, inputs, opts, (outputs, inputs))
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
+    @also_named(output_tensors="outputs", input_tensors="inputs", input_tensor="inputs")
     def allgather(self, outputs: Any, inputs: _Tensors, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
         lists = [outputs] if outputs and isinstance(outputs[0], torch.Tensor) else outputs
         return self._gather_lists("allgather", lists, _listed(inputs), _options(c10d.AllgatherOptions, opts, timeout))
 
+    @also_named(output_lists="outputs", input_list="inputs")
     def allgather_coalesced(self, outputs: Any, inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:
         """`outputs` has a list for each rank, with an output for each input."""
         opts = _options(c10d.AllgatherOptions, opts)
@@ -150,12 +164,15 @@ class SluiceGroup(GlooBackedGroup):
             return self._gloo_work("allgather_coalesced", outputs, inputs, opts)
         return self._gather_lists("allgather_coalesced", by_input, inputs, opts)
 
+    @also_named(input="part")
     def _allgather_base(self, output: torch.Tensor, part: torch.Tensor, opts: Any = None) -> dist.Work:
         return self._gather("_allgather_base", [output], [part], opts, (output, part))
 
+    @also_named(input="part")
     def all_gather_single(self, output: torch.Tensor, part: torch.Tensor, opts: Any = None) -> dist.Work:
         return self._gather("all_gather_single", [output], [part], opts, (output, part))
 
+    @also_named(output_lists="outputs", input_list="inputs")
     def all_gather_single_coalesced(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:
         return self._gather("all_gather_single_coalesced", outputs, inputs, opts, (outputs, inputs))
 
@@ -201,6 +218,18 @@ class SluiceGroup(GlooBackedGroup):
             with suppress(Error):  # the operations of a failed session have raised its error
                 self._session.close()
 
+    def split_group(self, ranks: Sequence[int], timeout: Optional[timedelta] = None, opts: Any = None, group_name: Optional[str] = None,
+                    group_desc: Optional[str] = None, device_types: Any = None) -> Optional[SluiceGroup]:
+        """Collective over `ranks`, numbers in this group. Returns their group, or None on other ranks. torch.distributed.split_group calls it."""
+        if self.rank() not in ranks:
+            return None
+        name = group_name or f"{self.group_name}:split:{'_'.join(map(str, ranks))}"
+        options = options_of(opts) or self._group_options
+        group = SluiceGroup(dist.PrefixStore(f"{name}/", self._store), list(ranks).index(self.rank()), len(ranks), timeout or self._timeout, options)
+        group._set_group_name(name)
+        group._set_group_desc(group_desc or f"{self.group_desc}:split")
+        return group
+
     def set_timeout(self, timeout: timedelta) -> None:
         """For later calls. The session keeps its limit, the timeout with which the group was made."""
         self._timeout = timeout
@@ -212,8 +241,9 @@ class SluiceGroup(GlooBackedGroup):
             return None
         return self._residuals.of((tensor.data_ptr(), tensor.numel()), tensor)
 
-    def _is_rank(self, root: int) -> bool:
-        return bool(0 <= root < self.size())
+    def _is_root(self, opts: Any) -> bool:
+        """Whether the root is a rank, and its tensor the only one. gloo raises its error for another one."""
+        return bool(0 <= opts.rootRank < self.size() and opts.rootTensor == 0)
 
     def _match(self, parts: Sequence[torch.Tensor], part: torch.Tensor) -> bool:
         """Whether `parts` has a dense tensor like `part` for each rank. gloo raises its error for other tensors."""
@@ -284,6 +314,8 @@ def _options(kind: Any, opts: Any, timeout: Optional[timedelta] = None, **fields
     if isinstance(opts, kind):
         return opts
     made = kind()
+    if isinstance(opts, timedelta):
+        timeout = opts
     for name, value in {**fields, "timeout": timeout}.items():
         if value is not None:
             setattr(made, name, value)
@@ -292,7 +324,10 @@ def _options(kind: Any, opts: Any, timeout: Optional[timedelta] = None, **fields
 
 def _forward(name: str) -> Callable[..., Any]:
     def call(self: SluiceGroup, *arguments: Any, **options: Any) -> Any:
-        return self._gloo_work(name, *arguments, **options)
+        # Process groups and backends have other names for the tensors of these, and a backend's timeout is not None.
+        tensors = [options.pop(key) for side in ("output", "input") for key in (side, f"{side}_tensor", f"{side}_tensors")
+                   if "all" in name and key in options]
+        return self._gloo_work(name, *arguments, *tensors, **{key: value for key, value in options.items() if value is not None})
 
     call.__name__ = name
     return call
@@ -301,3 +336,4 @@ def _forward(name: str) -> Callable[..., Any]:
 for _name in _FORWARDED:
     if hasattr(dist.ProcessGroup, _name) and hasattr(dist.ProcessGroupGloo, _name):
         setattr(SluiceGroup, _name, _forward(_name))
+untraced(SluiceGroup)

@@ -10,7 +10,8 @@ from typing import Any, Optional
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from .group_session import SESSIONS, GroupSessions, meeting_point
+from . import meeting
+from .group_session import SESSIONS, GroupSessions
 from .options import Options
 from .process_group import SluiceGroup
 
@@ -25,7 +26,7 @@ class ReconfigurableGroup(SluiceGroup):
 
     def get_reconfigure_handle(self) -> str:
         """Returns what the other ranks need of this one: the handle of gloo, and where ranks without reducers meet if this one becomes rank 0."""
-        return json.dumps([self._gloo.get_reconfigure_handle(), meeting_point()])
+        return json.dumps([self._gloo.get_reconfigure_handle(), meeting.meeting_point(meeting.own_addresses(self._store)[0])])
 
     def reconfigure(self, opts: Any) -> dist.Work:
         """Collective over the ranks of `opts.handles`. Ends the group's sessions, and opens new ones.
@@ -45,5 +46,6 @@ class ReconfigurableGroup(SluiceGroup):
         work.wait()
         if len(pairs) > 1:
             ids = [hashlib.sha256(f"sluice {opts.uuid} {index} {handles}".encode()).digest()[:16] for index in range(SESSIONS)]
-            self._open_sessions(GroupSessions(ids, pairs[0][1], self._gloo.rank(), len(pairs), self._group_options), opts.timeout or self._timeout)
+            point = meeting.with_own_scope(pairs[0][1], meeting.own_addresses(self._store))
+            self._open_sessions(GroupSessions(ids, point, self._gloo.rank(), len(pairs), self._group_options), opts.timeout or self._timeout)
         return work

@@ -10,16 +10,17 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
-from ..completions import CompletionThread
+from ..completions import CompletionThreads
 from ..errors import Error, Timeout
 from .offload import Started
-from .releases import ReferencedWork
+from .releases import ReferencedWork, untraced
 
 
+@untraced
 class SessionWork(ReferencedWork):
     """A collective in progress. Any thread may wait. Keeps the tensors alive until it is dropped."""
 
-    def __init__(self, started: Started, tensors: list[torch.Tensor], timeout: timedelta, completions: CompletionThread) -> None:
+    def __init__(self, started: Started, tensors: list[torch.Tensor], timeout: timedelta, completions: CompletionThreads) -> None:
         """`tensors` are the caller's, with the result."""
         super().__init__()
         self._requests = started.requests  # they end in this order
@@ -41,21 +42,34 @@ class SessionWork(ReferencedWork):
             for request in self._requests:
                 request.wait(max(0.0, deadline - time.monotonic()))
         except Timeout as error:  # with the words of gloo, by which programs recognize it
-            raise dist.DistBackendError(f"Timed out after the timeout of {limit.total_seconds():g} s: {error}") from error
+            waited = min(limit.total_seconds(), limit.total_seconds() + time.monotonic() - deadline)
+            raise dist.DistBackendError(f"Timed out after {waited:.3g} s, the group's limit is {limit.total_seconds():g} s: {error}") from error
         except Error as error:
             raise dist.DistBackendError(str(error)) from error
         with self._lock:
-            for tensor, buffer in self._copies:
-                tensor.detach().copy_(buffer)
-            self._copies = []
+            self._copy()
         return True
+
+    def _copy(self) -> None:
+        """With the lock."""
+        for tensor, buffer in self._copies:
+            tensor.detach().copy_(buffer)
+        self._copies = []
 
     def synchronize(self) -> None:
         self.wait()
 
     def is_completed(self) -> bool:
+        """Whether the result is in the tensors, or the operation has failed. May copy the result there."""
         self._is_used()
-        return all(request.done() for request in self._requests)
+        if not all(request.done() for request in self._requests) or not self._lock.acquire(blocking=False):
+            return False  # a thread that has the lock copies
+        try:
+            if self.exception() is None:
+                self._copy()
+        finally:
+            self._lock.release()
+        return True
 
     def is_success(self) -> bool:
         return self.is_completed() and self.exception() is None

@@ -1,0 +1,80 @@
+"""The backend "sluice" where torch promises the same of every backend: results are compared with those of gloo in the same script."""
+
+import json
+import signal
+import unittest
+from pathlib import Path
+
+from package_test_bed import main
+from torch_test_bed import TorchTest
+
+RANK = "torch_conformance_rank.py"
+EXPECTED = {"sum": 4, "gathered": [[1, 2]] * 2}
+MEMORY_OF_THREE_SESSIONS = "20M"  # and not of four
+
+
+class TorchConformance(TorchTest):
+    def job(self, backend, mode, reducers="none", **extra):
+        return self.start_ranks(RANK, 2, reducers, backend, mode, SLUICE_REDUCERS=reducers, MASTER_ADDR="127.0.0.1", **extra)
+
+    def later_sessions(self, reducers, change):
+        """Calls `change` between the first and the later sessions of a job. Returns what both ranks print."""
+        ranks = self.job("sluice", "pool", reducers)
+        for rank in ranks:
+            self.assertEqual(rank.stdout.readline(), "joined\n")
+        change()
+        for rank in ranks:
+            rank.stdin.write("go\n")
+            rank.stdin.flush()
+        first, second = map(json.loads, self.outputs(ranks))
+        self.assertEqual(first, second)
+        return first
+
+    def test_returns_what_gloo_returns(self):
+        gloo, sluice = ([json.loads(printed) for printed in self.outputs(self.job(backend, "results"))] for backend in ("gloo", "sluice"))
+        for of_gloo, ours in zip(gloo, sluice):
+            self.assertEqual(ours.pop("polled"), [[1, 2], [3], [6]])
+            self.assertEqual(ours.pop("multiplied"), [[0, 12], [4, 16], [8, 20]])
+            self.assertEqual(ours.pop("nested"), 5)
+            for error in ours["refused"]:
+                self.assertIn("invalid root tensor: 5", error)
+            self.assertEqual(ours, of_gloo)
+
+    def test_a_second_attempt_finds_the_keys_of_the_first_in_the_store(self):
+        store = str(self.folder / "store")
+        first = self.job("sluice", "pool", STORE=store)
+        for rank in first:
+            self.assertEqual(rank.stdout.readline(), "joined\n")
+        for rank in first:
+            rank.kill()  # so that nothing removes the keys
+            rank.communicate()
+        self.assertEqual(self.outputs(reversed(self.job("sluice", "once", STORE=store))), ["0\n"] * 2)
+
+    def test_later_sessions_use_the_reducers_that_are_left(self):
+        for end in ("kill", "drain"):
+            (_, kept), (leaving, other) = self.start_reducer(), self.start_reducer()
+            change = (lambda reducer=leaving: reducer.signal(signal.SIGKILL)) if end == "kill" else lambda reducer=leaving: self.expect_drained(reducer)
+            self.assertEqual(self.later_sessions(f"{other},{kept}", change), {**EXPECTED, "reducers": kept, "gathered by": [1, 1]})
+
+    def test_large_gathers_run_without_a_reducer_that_lacks_memory_for_them(self):
+        _, reducer = self.start_reducer("--memory-limit", MEMORY_OF_THREE_SESSIONS)
+        self.assertEqual(self.later_sessions(reducer, lambda: None), {**EXPECTED, "reducers": reducer, "gathered by": [1, 0]})
+
+    def test_variables_choose_where_the_ranks_meet(self):
+        port = self.reserve_port()
+        found = json.loads(self.outputs([self.start_script(Path(__file__).with_name(RANK), "sluice", "addresses", str(port))])[0])
+        self.assertEqual(found["SLUICE_IFNAME==l"], "backend sluice: no interface of this host has an address and matches SLUICE_IFNAME='=l'")
+        self.assertEqual(found[f"SLUICE_RENDEZVOUS=localhost:{port}"], f"localhost:{port}")
+        self.assertNotIn("192.0.2.1", found["SLUICE_RENDEZVOUS=192.0.2.1:7470"])  # an address of another host
+        for setting in ("SLUICE_IFNAME=l", "GLOO_SOCKET_IFNAME=lo", "MASTER_ADDR=127.0.0.2"):
+            self.assertTrue(found[setting].startswith("127.0.0."), found)
+
+    def test_a_session_opens_on_all_ranks_or_on_none(self):
+        first, second = map(json.loads, self.outputs(self.job("sluice", "few", self.start_reducer()[1])))
+        self.assertGreater(len(second), 3)
+        self.assertEqual([text == "opened" for text in first], [text == "opened" for text in second], list(zip(first, second)))
+        self.assertIn("too many open files", second[0])
+
+
+if __name__ == "__main__":
+    main()
