@@ -1,27 +1,24 @@
 // Implements `sluice install --nccl-conf`: enables the plugin for every job of this host or image without a
 // change of the users' environment.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/output.h"
 #include "cli/commands/commands.h"
 #include "cli/options/option_set.h"
+#include "config/file_contents.h"
+#include "core/units.h"
 
 namespace sluice::cli {
 namespace {
-
-using bench::Failure;
 
 // The settings of config/nccl.conf, which explains them.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSettings = {{
@@ -31,13 +28,12 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kSettings
     {"NCCL_NET_PLUGIN_REF_COUNT", "1"},
 }};
 
+// A missing file is empty, and so is a device, which can only be written.
 std::string read_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file && errno != ENOENT)
-    throw Failure(bench::kExitConfig, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
+  using Status = config::FileContents::Status;
+  auto file = config::read_file_contents(path, kMiB, config::FileKind::kRegular);
+  if (file.status == Status::kNotFound || file.status == Status::kNotRegular) return {};
+  return bench::value_or_fail(config::text_or_error(std::move(file), path, kMiB, "file"), bench::kExitConfig);
 }
 
 // Returns the value of the first line NAME=value, like NCCL.
@@ -49,26 +45,10 @@ std::string find_value(const std::string& text, std::string_view name) {
   return {};
 }
 
-// Replaces the file atomically, because a job may start at the same time.
-void replace_file(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".new";
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0)
-    throw Failure(bench::kExitFailure, fmt::format("cannot create {}: {}", temporary, std::strerror(errno)));
-  const bool written =
-      write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(fd) == 0;
-  close(fd);
-  if (!written || rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    unlink(temporary.c_str());
-    throw Failure(bench::kExitFailure, fmt::format("cannot write {}: {}", path, std::strerror(error)));
-  }
-}
-
 int run_install(const std::string& path) {
   std::string text = read_file(path);
+  std::string added;
   if (!text.empty() && text.back() != '\n') text += '\n';
-  bool changed = false;
   for (const auto& [name, value] : kSettings) {
     const std::string existing = find_value(text, name);
     if (existing == value) continue;
@@ -78,15 +58,11 @@ int run_install(const std::string& path) {
       continue;
     }
     text += fmt::format("{}={}\n", name, value);
-    std::printf("%s: added %.*s=%.*s\n", path.c_str(), static_cast<int>(name.size()), name.data(),
-                static_cast<int>(value.size()), value.data());
-    changed = true;
+    added += fmt::format("{}: added {}={}\n", path, name, value);
   }
-  if (changed) {
-    replace_file(path, text);
-  } else {
-    std::printf("%s: nothing to add\n", path.c_str());
-  }
+  // Atomically, because a job may start at the same time.
+  if (!added.empty()) bench::write_result_file(path, text);
+  bench::print_result(added.empty() ? fmt::format("{}: nothing to add\n", path) : added);
   return bench::kExitOk;
 }
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "bench/e2e/process/exit_codes.h"
-#include "bench/e2e/process/port_file.h"
+#include "bench/e2e/report/output.h"
 #include "blackbox/dump_thread.h"
 #include "blackbox/event_source.h"
 #include "blackbox/process_dump.h"
@@ -241,13 +241,6 @@ int serve(reducer::Reducer& server, const SystemdNotifier& notifier, const Signa
   return code.value_or(exit_code_of(reason, drain_exit_code));
 }
 
-// An empty `path` means that no file was requested.
-void write_port(const std::string& path, uint16_t port) {
-  if (path.empty()) return;
-  if (auto written = bench::write_port_file(path, port); !written)
-    throw Failure(bench::kExitFailure, written.error().text);
-}
-
 int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   if (flags.config_file().check) return check_reducer(flags);
   // The reader of the log may end first; a failed write must not end the reducer.
@@ -271,8 +264,8 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   log_start(server, options, http, (*started)->http_port());
   const auto opened = models.start(options, server.port(), [&signals] { return signals.is_stop_pending(); });
   if (opened) {
-    write_port(flags.port_file(), server.port());
-    if (http) write_port(flags.http_port_file(), (*started)->http_port());
+    bench::write_result_file(flags.port_file(), fmt::format("{}\n", server.port()));
+    if (http) bench::write_result_file(flags.http_port_file(), fmt::format("{}\n", (*started)->http_port()));
     notifier.notify(fmt::format("READY=1\nSTATUS=listening on port {}", server.port()));
   } else if (opened.error().code != Errc::kShutdown) {  // otherwise serve() ends at the pending signal
     throw failure_of(opened.error(), flags.config_file());

@@ -1,6 +1,5 @@
 #include "store/server/store_server.h"
 
-#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include <fstream>
 #include <utility>
 
+#include "config/output_file.h"
 #include "core/clock.h"
 #include "store/server/store_connection.h"
 #include "transport/tcp/socket_options.h"
@@ -32,13 +32,7 @@ Result<StoreId> read_store_id(const std::string& folder) {
   if (std::error_code unknown; std::filesystem::exists(path, unknown) || unknown)
     return fail(Errc::kSystem, "cannot read " + path);
   id = random_id();
-  const std::string draft = path + ".new";
-  std::ofstream out(draft, std::ios::trunc);
-  out << id << "\n";
-  out.close();
-  std::error_code error;
-  if (out) std::filesystem::rename(draft, path, error);
-  if (!out || error) return fail(Errc::kSystem, "cannot write " + path);
+  SLUICE_RETURN_IF_ERROR(config::write_output_file(path, std::to_string(id) + "\n"));
   return id;
 }
 

@@ -1,14 +1,10 @@
 #include "store/snapshot/write_snapshot.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <string_view>
 #include <vector>
 
+#include "config/output_file.h"
 #include "core/crc32c.h"
 #include "core/units.h"
 #include "store/snapshot/half_floats.h"
@@ -35,62 +31,6 @@ std::vector<Part> parts_of(const ModelSpec& spec, SnapshotContent content) {
   std::ranges::stable_sort(parts, std::ranges::greater(), [](const Part& p) { return size_of(p.dtype); });
   return parts;
 }
-
-// Class NewFile writes PATH.new and renames it to PATH, or deletes it.
-class NewFile {
- public:
-  explicit NewFile(const std::string& path) : path_(path), temporary_(path + ".new") {}
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-  ~NewFile() {
-    if (descriptor_ < 0) return;
-    ::close(descriptor_);
-    if (!renamed_) ::unlink(temporary_.c_str());
-  }
-
-  Result<void> create() {
-    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    return descriptor_ < 0 ? error("create") : Result<void>();
-  }
-  Result<void> write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return error("write");
-      bytes = bytes.subspan(static_cast<size_t>(n));
-    }
-    return {};
-  }
-  Result<void> overwrite(size_t position, std::string_view text) {
-    const ssize_t n = ::pwrite(descriptor_, text.data(), text.size(), static_cast<off_t>(position));
-    return n == static_cast<ssize_t>(text.size()) ? Result<void>() : error("write");
-  }
-  // The content is on the disk before the name, and the name before this returns.
-  Result<void> finish() {
-    if (::fsync(descriptor_) != 0) return error("write");
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) return error("rename");
-    renamed_ = true;
-    const size_t slash = path_.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-    const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory < 0) return error("open the folder of");
-    const bool synced = ::fsync(directory) == 0;
-    auto result = synced ? Result<void>() : error("write the folder of");
-    ::close(directory);
-    return result;
-  }
-
- private:
-  Result<void> error(const char* action) const {
-    return fail(Errc::kSystem,
-                std::string("cannot ") + action + ' ' + temporary_ + ": " + std::strerror(errno));
-  }
-
-  const std::string& path_;
-  std::string temporary_;
-  int descriptor_ = -1;
-  bool renamed_ = false;
-};
 
 SafetensorsHeader header_of(const ModelSpec& spec, const SnapshotFacts& facts, const std::vector<Part>& parts,
                             SnapshotContent content) {
@@ -138,34 +78,50 @@ Result<void> write_snapshot(const std::string& path, const ModelSpec& spec, cons
                             const SnapshotFacts& facts, std::span<const ConstShardArrays> shards,
                             SnapshotContent content) {
   const std::vector<Part> parts = parts_of(spec, content);
-  const std::string header = safetensors_header_text(header_of(spec, facts, parts, content));
+  std::string header = safetensors_header_text(header_of(spec, facts, parts, content));
   if (header.size() - 8 > kMaxSafetensorsHeader) {
     return invalid("the header of a snapshot of model \"" + spec.name + "\" has " +
                    std::to_string(header.size() - 8) + " bytes; safetensors allows " +
                    std::to_string(kMaxSafetensorsHeader));
   }
-  NewFile file(path);
-  SLUICE_RETURN_IF_ERROR(file.create());
-  SLUICE_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(header))));
-  uint32_t checksum = 0;
-  std::vector<std::byte> buffer(kBufferElements * sizeof(float));
-  for (const Part& part : parts) {
-    for (const ShardPiece& piece : layout.pieces_of_tensor(static_cast<uint32_t>(part.tensor))) {
-      const float* values = shards[piece.shard][part.array] + piece.first_in_shard;
-      for (uint64_t left = piece.count; left > 0;) {
-        const size_t n = std::min<uint64_t>(left, kBufferElements);
-        store_elements(part.dtype, {values, n}, buffer.data());
-        const std::span<const std::byte> bytes(buffer.data(), n * size_of(part.dtype));
-        checksum = crc32c(bytes, checksum);
-        SLUICE_RETURN_IF_ERROR(file.write(bytes));
-        values += n;
-        left -= n;
+  const auto visit_data = [&](const auto& use) -> Result<void> {
+    std::vector<std::byte> buffer(kBufferElements * sizeof(float));
+    for (const Part& part : parts) {
+      for (const ShardPiece& piece : layout.pieces_of_tensor(static_cast<uint32_t>(part.tensor))) {
+        const float* values = shards[piece.shard][part.array] + piece.first_in_shard;
+        for (uint64_t left = piece.count; left > 0;) {
+          const size_t n = std::min<uint64_t>(left, kBufferElements);
+          store_elements(part.dtype, {values, n}, buffer.data());
+          SLUICE_RETURN_IF_ERROR(use(std::span<const std::byte>(buffer.data(), n * size_of(part.dtype))));
+          values += n;
+          left -= n;
+        }
       }
     }
-  }
+    return {};
+  };
+  uint32_t checksum = 0;
+  const auto add_to_checksum = [&](std::span<const std::byte> bytes) -> Result<void> {
+    checksum = crc32c(bytes, checksum);
+    return {};
+  };
   // The name of a tensor has no quote, so this text is the metadata's.
   const std::string key = '"' + std::string(kSnapshotChecksum) + "\":\"";
-  SLUICE_RETURN_IF_ERROR(file.overwrite(header.find(key) + key.size(), checksum_text(checksum)));
+  const size_t checksum_position = header.find(key) + key.size();
+  SLUICE_ASSIGN_OR_RETURN(file, config::OutputFile::open(path));
+  // A pipe cannot be overwritten, so the checksum needs a pass of its own.
+  if (!file.is_seekable()) {
+    SLUICE_RETURN_IF_ERROR(visit_data(add_to_checksum));
+    header.replace(checksum_position, checksum_text(0).size(), checksum_text(checksum));
+  }
+  SLUICE_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(header))));
+  checksum = 0;
+  const auto write_data = [&](std::span<const std::byte> bytes) -> Result<void> {
+    checksum = crc32c(bytes, checksum);
+    return file.write(bytes);
+  };
+  SLUICE_RETURN_IF_ERROR(visit_data(write_data));
+  if (file.is_seekable()) SLUICE_RETURN_IF_ERROR(file.overwrite(checksum_position, checksum_text(checksum)));
   return file.finish();
 }
 

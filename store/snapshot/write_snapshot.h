@@ -31,8 +31,8 @@ inline constexpr const char* kSnapshotContent = "sluice.content";  // "weights" 
 inline constexpr const char* kSnapshotChecksum = "sluice.crc32c";  // of the data, 8 hex digits
 
 // `shards` holds the arrays of all shards of one version, which stay unchanged during the call. The file
-// appears under `path` when it is complete and on the disk: it is written to `path`.new first, by one caller
-// at a time. On an error `path` is as before.
+// appears under `path` when it is complete and on the disk: config/output_file.h tells how. On an error
+// `path` is as before, except where it can only be written in place.
 [[nodiscard]] Result<void> write_snapshot(const std::string& path, const ModelSpec& spec,
                                           const ModelLayout& layout, const SnapshotFacts& facts,
                                           std::span<const ConstShardArrays> shards, SnapshotContent content);

@@ -5,9 +5,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 
 #include "bench/e2e/process/exit_codes.h"
+#include "config/output_file.h"
 
 namespace sluice::bench {
 
@@ -23,10 +23,8 @@ void print_result(const std::string& text) {
 
 void write_result_file(const std::string& path, const std::string& text) {
   if (path.empty()) return;
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw Failure(kExitFailure, fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+  if (const auto written = config::write_output_file(path, text); !written)
+    throw Failure(kExitFailure, written.error().text);
 }
 
 }  // namespace sluice::bench

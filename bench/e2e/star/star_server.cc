@@ -16,7 +16,7 @@
 
 #include "bench/e2e/pool/local_pool.h"
 #include "bench/e2e/process/exit_codes.h"
-#include "bench/e2e/process/port_file.h"
+#include "bench/e2e/report/output.h"
 #include "bench/e2e/star/star_shape.h"
 #include "config/sizes.h"
 #include "core/arena.h"
@@ -222,10 +222,7 @@ void run_star_server(const StarServerOptions& options) {
   }
   const tcp::Socket listener = std::move(*listening);
   const uint16_t port = value_or_fail(tcp::bound_port(listener.fd()), kExitFailure);
-  if (!options.port_file.empty()) {
-    if (auto written = write_port_file(options.port_file, port); !written)
-      throw Failure(kExitFailure, written.error().text);
-  }
+  write_result_file(options.port_file, fmt::format("{}\n", port));
   log::info(fmt::format("star server listening on {}",
                         tcp::endpoint_text(options.host.empty() ? "*" : options.host, port)));
   for (;;) serve_one_group(listener.fd(), options.spin);

@@ -153,7 +153,8 @@ TEST(Snapshot, KeepsTheOldFileOnAnError) {
   const auto written =
       write_snapshot(path, spec, layout, {}, counted(layout).arrays(), SnapshotContent::kWeights);
   ASSERT_FALSE(written.has_value());
-  EXPECT_EQ(written.error().text, "cannot create " + path + ".new: Is a directory");
+  EXPECT_EQ(written.error().text,
+            "cannot write " + path + ": " + path + ".new exists and is not a regular file");
   EXPECT_EQ(contents(path), "old");
 }
 
