@@ -116,7 +116,8 @@ void name_process(std::string_view program, std::string_view suffix) noexcept {
 
 void set_dump_path(std::string_view pattern) noexcept {
   const Ownership ownership;
-  assign(settings.pattern, pattern.size() < kMaxPath ? pattern : std::string_view());
+  const bool is_usable = pattern.size() < kMaxPath && !config::names_no_file(pattern);
+  assign(settings.pattern, is_usable ? pattern : std::string_view());
   assign(settings.path, {});
   try {
     update_path();
@@ -134,7 +135,7 @@ void begin_in_library(std::string_view library) noexcept {
   name_process(library);
   if (!has_dump_path()) {
     const char* const pattern = std::getenv("SLUICE_BLACKBOX");
-    if (pattern != nullptr && *pattern != '\0') set_dump_path(pattern);
+    if (pattern != nullptr) set_dump_path(pattern);
   }
   const pid_t process = ::getpid();
   const Ownership ownership;

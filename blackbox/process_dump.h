@@ -17,7 +17,7 @@ namespace sluice::blackbox {
 void name_process(std::string_view program, std::string_view suffix = {}) noexcept;
 
 // Where the file goes: an existing folder, or a name in which %h is the host and %p the process
-// (dump_path()). Empty: no file. From now on a violated assertion writes the file too.
+// (dump_path()). Empty or "/dev/null": no file. From now on a violated assertion writes the file too.
 void set_dump_path(std::string_view pattern) noexcept;
 [[nodiscard]] bool has_dump_path() noexcept;
 

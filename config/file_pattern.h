@@ -16,6 +16,11 @@ struct PatternValue {
 [[nodiscard]] std::string expand_file_pattern(std::string_view pattern,
                                               std::initializer_list<PatternValue> values);
 
+// True for an empty name and for "/dev/null": no file is wanted.
+[[nodiscard]] inline bool names_no_file(std::string_view pattern) noexcept {
+  return pattern.empty() || pattern == "/dev/null";
+}
+
 // The name of this host; "unknown" when the system does not tell it.
 [[nodiscard]] std::string host_name();
 

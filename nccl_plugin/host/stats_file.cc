@@ -91,10 +91,12 @@ std::string stats_path(std::string_view pattern, std::string_view host, int64_t 
 }
 
 bool append_line(const std::string& path, const std::string& line, std::string& error) {
-  // Without O_NONBLOCK, a pipe without a reader would block the job.
-  const int fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+  // Without O_NONBLOCK, a pipe without a reader would block the job. O_NOFOLLOW, because in a shared folder
+  // others could foresee the name.
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW;
+  const int fd = open(path.c_str(), kFlags, 0644);
   if (fd < 0) {
-    error = std::strerror(errno);
+    error = errno == ELOOP ? "not a regular file" : std::strerror(errno);
     return false;
   }
   struct stat file {};
@@ -111,7 +113,7 @@ bool append_line(const std::string& path, const std::string& line, std::string& 
 }
 
 bool has_stats_file() noexcept {
-  return !settings().stats_file.empty();
+  return !config::names_no_file(settings().stats_file);
 }
 
 void append_stats(StatsLine& line) noexcept {

@@ -146,13 +146,24 @@ class Unwritable(TraceTest):
         self.assertEqual(done.stderr.count("no trace: cannot write to SLUICE_TRACE"), 3, done.stderr)
         self.assertEqual(done.stderr.count("No such file or directory"), 3, done.stderr)
 
-    def test_a_device_or_a_folder_is_no_file(self):
-        for path, error in (("/dev/full", "not a regular file"), ("/dev", "Is a directory")):
-            link = self.folder / "%h"
-            (self.folder / os.uname().nodename).symlink_to(path)
-            done = self.run_sluice(*DIGITS, env={"SLUICE_TRACE": str(link)})
-            self.assertEqual(done.stderr.count(error), 3, done.stderr)
-            (self.folder / os.uname().nodename).unlink()
+    def test_a_link_or_a_folder_is_no_file(self):
+        precious = self.write("precious", "kept")
+        name = self.folder / os.uname().nodename
+        for make, error in ((lambda: name.symlink_to("/dev/full"), "not a regular file"), (lambda: name.symlink_to(precious), "not a regular file"),
+                            (lambda: name.symlink_to(self.folder / "none"), "not a regular file"), (name.mkdir, "Is a directory")):
+            make()
+            for variable in ("SLUICE_TRACE", "SLUICE_BITS"):
+                done = self.run_sluice(*DIGITS, env={variable: str(self.folder / "%h")})
+                self.assertEqual(done.stderr.count(error), 3, done.stderr)
+            name.rmdir() if name.is_dir() and not name.is_symlink() else name.unlink()
+        self.assertEqual(precious.read_text(), "kept")
+        self.assertFalse((self.folder / "none").exists())
+
+    def test_dev_null_means_no_file(self):
+        before = set(os.listdir("/dev"))
+        done = self.run_sluice(*DIGITS, env={name: "/dev/null" for name in ("SLUICE_TRACE", "SLUICE_BITS", "SLUICE_BLACKBOX")})
+        self.assertEqual(done.stderr, "")
+        self.assertEqual([name for name in set(os.listdir("/dev")) - before if "null" in name], [])
 
     def test_a_limit_of_the_file_size_in_the_midst_is_one_warning(self):
         stderr = self.run_in_shell('ulimit -f 16; exec "$@"', *DIGITS, env={"SLUICE_TRACE": str(self.folder / "trace.json")})

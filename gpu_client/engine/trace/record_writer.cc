@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "config/file_pattern.h"
 #include "core/units.h"
 #include "gpu_client/engine/base/thread.h"
 
@@ -25,7 +26,7 @@ std::string cannot_write(const RecordWriter::Output& output, const std::string& 
 
 bool RecordWriter::is_requested(const Output& output) noexcept {
   const char* const pattern = std::getenv(output.variable);
-  return pattern != nullptr && *pattern != '\0';
+  return pattern != nullptr && !config::names_no_file(pattern);
 }
 
 std::unique_ptr<RecordWriter> RecordWriter::open(const Output& output, const SessionId& session, Rank rank) {

@@ -39,8 +39,10 @@ std::string session_file_path(std::string_view pattern, const SessionId& session
 
 Result<SessionFile> SessionFile::open(const std::string& path, uint64_t max_bytes) {
   // Without O_NONBLOCK, a pipe without a reader would block the job. Not O_TRUNC, because another session may
-  // be writing to the file.
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+  // be writing to the file. O_NOFOLLOW, because in a shared folder others could foresee the name.
+  const int fd =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW, 0644);
+  if (fd < 0 && errno == ELOOP) return fail(Errc::kInvalidArgument, "not a regular file");
   if (fd < 0) return system_error(errno);
   SessionFile file(fd, max_bytes);
   struct stat info {};

@@ -20,8 +20,8 @@ namespace sluice::engine {
 
 class SessionFile {
  public:
-  // Empties the file, which append() lets grow to `max_bytes`. Returns an error when it is not regular,
-  // another session writes to it, or the system refuses it. Never waits for a reader of a pipe.
+  // Empties the file, which append() lets grow to `max_bytes`. Returns an error when it is a link or not
+  // regular, another session writes to it, or the system refuses it. Never waits for a reader of a pipe.
   [[nodiscard]] static Result<SessionFile> open(const std::string& path, uint64_t max_bytes);
   SessionFile(SessionFile&& other) noexcept;
   SessionFile(const SessionFile&) = delete;

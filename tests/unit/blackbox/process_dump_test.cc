@@ -173,6 +173,17 @@ TEST_F(ProcessDump, AFailureIsOneWarningUntilAWriteSucceeds) {
   EXPECT_EQ(warnings, 5);
 }
 
+TEST_F(ProcessDump, DevNullMeansNoFile) {
+  set_dump_path("/dev/null");
+  EXPECT_FALSE(has_dump_path());
+  ::setenv("SLUICE_BLACKBOX", "/dev/null", 1);
+  begin_in_library("test");
+  ::unsetenv("SLUICE_BLACKBOX");
+  EXPECT_FALSE(has_dump_path());
+  dump_after_failure("test");
+  EXPECT_EQ(warnings, 0);
+}
+
 TEST_F(ProcessDump, LeavesDevicesLinksAndAnOldFileAlone) {
   const std::string link = folder_ / "link";
   fs::create_symlink("/dev/null", link);

@@ -52,6 +52,18 @@ class FileSizeLimit {
   void (*handler_)(int) = std::signal(SIGXFSZ, SIG_IGN);
 };
 
+TEST(SessionFile, NeverFollowsALink) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path();
+  const std::filesystem::path link = folder / ("sluice-session-link-" + std::to_string(::getpid()));
+  const std::filesystem::path target = link.string() + "-target";
+  std::filesystem::create_symlink(target, link);
+  const auto file = SessionFile::open(link, kMiB);
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().text, "not a regular file");
+  EXPECT_FALSE(std::filesystem::exists(target));
+  std::filesystem::remove(link);
+}
+
 // The limit falls on each byte of an event in turn.
 TEST(SessionFile, ItsEndFitsWhereverTheSpaceEnds) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path();

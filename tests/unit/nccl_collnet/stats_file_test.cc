@@ -41,6 +41,14 @@ TEST_F(StatsFileFixture, DoesNotBlockOnAPipeWithoutAReader) {
   EXPECT_FALSE(error_.empty());
 }
 
+TEST_F(StatsFileFixture, NeverFollowsALink) {
+  const std::string target = folder_ + "/target";
+  ASSERT_EQ(symlink(target.c_str(), path().c_str()), 0);
+  EXPECT_FALSE(append_line(path(), "x\n", error_));
+  EXPECT_EQ(error_, "not a regular file");
+  EXPECT_NE(access(target.c_str(), F_OK), 0);
+}
+
 TEST_F(StatsFileFixture, ReportsAMissingFolder) {
   EXPECT_FALSE(append_line(folder_ + "/none/stats", "x\n", error_));
   EXPECT_EQ(error_, "No such file or directory");
