@@ -1,6 +1,9 @@
 #include "config/endpoints.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "config/printable_text.h"
@@ -18,6 +21,52 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
 }
 
+bool is_address(int family, const std::string& text) {
+  std::array<unsigned char, sizeof(in6_addr)> address{};
+  return ::inet_pton(family, text.c_str(), address.data()) == 1;
+}
+
+// With or without a zone, as in "fe80::1%eth0".
+bool is_ipv6(std::string_view text) {
+  return is_address(AF_INET6, std::string(text.substr(0, text.find('%'))));
+}
+
+// Finds what users write instead of an item: the remedy differs from that of a wrong host or port.
+Result<void> check_form(std::string_view text) {
+  const auto contains = [&](std::string_view characters) {
+    return text.find_first_of(characters) != std::string_view::npos;
+  };
+  if (text.starts_with("\xEF\xBB\xBF"))
+    return invalid("begins with a byte order mark (BOM); save the list as UTF-8 without it");
+  if (contains("\"'`")) return invalid("found a quote; expected host[:port][*weight] without quotes");
+  if (contains(";,"))
+    return invalid("found more than one reducer; separate them by \",\", in a file by line breaks");
+  if (const size_t scheme = text.find("://"); scheme != std::string_view::npos) {
+    return invalid("expected host[:port][*weight], without " + quoted(text.substr(0, scheme + 3)));
+  }
+  return {};
+}
+
+// getaddrinfo() takes "10.1" for 10.0.0.1 and "7470" for 0.0.29.46, which no user means.
+Result<void> check_host(std::string_view host) {
+  if (host.empty()) return invalid("host is empty");
+  if (host.size() > kMaxHost)
+    return invalid("host is longer than " + std::to_string(kMaxHost) + " characters");
+  if (host.find_first_of(kSpaces) != std::string_view::npos)
+    return invalid("found a space in the host; separate reducers by \",\", in a file by line breaks");
+  if (host.find(':') != std::string_view::npos) return {};  // an IPv6 address, which has been checked
+  const auto is_allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("._-").find(c) != std::string_view::npos;
+  };
+  if (!std::ranges::all_of(host, is_allowed))
+    return invalid("host contains a character that is not allowed in a host name");
+  if (host.find_first_not_of("0123456789.") == std::string_view::npos &&
+      !is_address(AF_INET, std::string(host)))
+    return invalid("expected a host name, or an IPv4 address of four numbers from 0 to 255");
+  return {};
+}
+
 // Splits "host", "host:port", "[address]" and "[address]:port"; `port` stays empty when the text has none.
 Result<void> split_host_port(std::string_view text, std::string_view& host,
                              std::optional<std::string_view>& port) {
@@ -28,11 +77,12 @@ Result<void> split_host_port(std::string_view text, std::string_view& host,
     host = text.substr(1, close - 1);
     rest = text.substr(close + 1);
     if (!rest.empty() && rest[0] != ':') return invalid("expected \":PORT\" after \"]\"");
-    if (host.find(':') == std::string_view::npos) return invalid("brackets may only enclose an IPv6 address");
+    if (!is_ipv6(host)) return invalid("expected an IPv6 address in the brackets");
   } else {
     const size_t colon = text.find(':');
     if (colon != std::string_view::npos && text.find(':', colon + 1) != std::string_view::npos) {
-      return invalid("an IPv6 address needs brackets, as in [fd00::2]:7470");
+      return invalid(is_ipv6(text) ? "an IPv6 address needs brackets, as in [fd00::2]:7470"
+                                   : "found more than one \":\"; expected host[:port][*weight]");
     }
     host = text.substr(0, colon);
     rest = colon == std::string_view::npos ? std::string_view() : text.substr(colon);
@@ -42,6 +92,7 @@ Result<void> split_host_port(std::string_view text, std::string_view& host,
 }
 
 Result<Endpoint> parse_one(std::string_view text) {
+  SLUICE_RETURN_IF_ERROR(check_form(text));
   Endpoint out;
   if (const size_t star = text.find('*'); star != std::string_view::npos) {
     const std::string_view digits = trimmed(text.substr(star + 1));
@@ -55,15 +106,7 @@ Result<Endpoint> parse_one(std::string_view text) {
   std::string_view host;
   std::optional<std::string_view> port;
   SLUICE_RETURN_IF_ERROR(split_host_port(text, host, port));
-  if (host.empty()) return invalid("host is empty");
-  if (host.size() > kMaxHost)
-    return invalid("host is longer than " + std::to_string(kMaxHost) + " characters");
-  // A comma or an '@' would change the meaning of the list that to_string() writes.
-  const auto is_forbidden = [](char c) {
-    return c <= ' ' || c > '~' || std::string_view("/[]#,@").find(c) != std::string_view::npos;
-  };
-  if (std::any_of(host.begin(), host.end(), is_forbidden))
-    return invalid("host contains a character that is not allowed in a host name");
+  SLUICE_RETURN_IF_ERROR(check_host(host));
   if (port) {
     const auto value = parse_number<uint32_t>(*port);
     if (!value || *value < 1 || *value > 65535)

@@ -57,9 +57,36 @@ TEST(Endpoints, ErrorsNameTheItemAndTheReason) {
   EXPECT_THAT(error_of("[fd00::2"), HasSubstr("missing \"]\""));
   EXPECT_THAT(error_of("[fd00::2]7470"), HasSubstr("expected \":PORT\""));
   EXPECT_THAT(error_of("[host]:1"), HasSubstr("IPv6"));
-  EXPECT_THAT(error_of("http://a"), HasSubstr("http://a"));
-  EXPECT_THAT(error_of("a b"), HasSubstr("character"));
+  EXPECT_THAT(error_of("[fd00::2::3]"), HasSubstr("IPv6"));
   EXPECT_THAT(error_of(std::string(300, 'a')), HasSubstr("253"));
+}
+
+TEST(Endpoints, TellsWhatIsWrongWithAnItemThatIsNoAddress) {
+  EXPECT_EQ(
+      error_of("a:1;b:2"),
+      "item 1, \"a:1;b:2\": found more than one reducer; separate them by \",\", in a file by line breaks");
+  EXPECT_THAT(error_of("a*2;b"), HasSubstr("more than one reducer"));
+  EXPECT_EQ(error_of("c,tcp://h:1"),
+            "item 2, \"tcp://h:1\": expected host[:port][*weight], without \"tcp://\"");
+  EXPECT_THAT(error_of("http://a"), HasSubstr("without \"http://\""));
+  EXPECT_EQ(error_of("a:1:2"), "item 1, \"a:1:2\": found more than one \":\"; expected host[:port][*weight]");
+  for (const char* const text : {"'a'", "\"a\",\"b\"", "[\"a\"]", "`a`"})
+    EXPECT_THAT(error_of(text), HasSubstr("found a quote"));
+  EXPECT_THAT(error_of("\xEF\xBB\xBF"
+                       "10.0.0.1,b"),
+              HasSubstr("byte order mark"));
+  EXPECT_THAT(error_of("a b"), HasSubstr("found a space"));
+  EXPECT_THAT(error_of("a\r\nb"), HasSubstr("found a space"));
+  for (const char* const text : {"10.0.0", "10.0.0.256", "7470", "1.2.3.4.5", "10.0.0.1."})
+    EXPECT_THAT(error_of(text), HasSubstr("four numbers from 0 to 255"));
+  for (const char* const text : {"a+b", "h\xC3\xB6st", "a|b", "$HOST", "a/b", "@a,b"})
+    EXPECT_THAT(error_of(text), HasSubstr("not allowed in a host name"));
+}
+
+TEST(Endpoints, AcceptsCarriageReturnsAndOddHosts) {
+  auto parsed = parse_endpoints("10.0.0.1\r\n,node_7.a-b.example. ,[fe80::1%eth0]:1,4a\r");
+  ASSERT_TRUE(parsed.has_value()) << parsed.error().text;
+  EXPECT_EQ(parsed->size(), 4u);
 }
 
 TEST(Endpoints, RejectsAnEmptyList) {
