@@ -69,6 +69,12 @@ int run_plan(PlanFlags flags) {
   if (flags.reducer_price != -1) request.reducer.usd_per_hour = flags.reducer_price;
   const auto plan = bench::value_or_fail(
       config::make_plan(request, load_catalog(flags.prices), config::today()), bench::kExitUsage);
+  if (const size_t dot = flags.plot.rfind('.'), slash = flags.plot.rfind('/');
+      dot != std::string::npos && (slash == std::string::npos || dot > slash) &&
+      flags.plot.substr(dot) != ".svg") {
+    throw Failure(bench::kExitUsage,
+                  fmt::format("--plot {}: the plot is SVG; name the file .svg", config::quoted(flags.plot)));
+  }
   if (!flags.plot.empty() && plan.pool_sizes.steps.empty())
     throw Failure(bench::kExitUsage,
                   fmt::format("--plot {}: there is nothing to compare with one worker or --pool-alone",
@@ -87,6 +93,8 @@ void add_pool_options(OptionSet& set, PlanFlags& flags) {
              "NIC bandwidth of a node in 1e9 bit/s per direction; 0: from the table");
   set.number("--worker-price", flags.worker_price, {-1, config::kMaxUsd},
              "price of a node in USD per hour; -1: from the table");
+  set.flag("--ethernet", r.ethernet,
+           "plan for the Ethernet of a worker type that also has an RDMA network, which NCCL prefers");
   set.number("--gpus-per-node", r.gpus_per_node, {0, config::kMaxGpusPerNode},
              "GPUs per node, which all take part in NCCL's flat ring; 0: from the table, otherwise 1");
   set.group("Reducers");
@@ -122,8 +130,10 @@ void add_other_options(OptionSet& set, PlanFlags& flags) {
              "bandwidth of the slowest worker, as a share of the others'");
   set.number(
       "--exposed", r.exposed, {0, 1},
-      "share of a step that is exposed communication with a ring; the next reducer pays while it lowers "
-      "the cost of such a step");
+      "share of a step that is exposed communication with a ring, for the verdict; the next reducer pays "
+      "while it lowers the cost of such a step");
+  set.flag("--with-tls", r.tls, "count the CPU time of TLS at the reducers");
+  set.flag("--with-health", r.health, "count the CPU time of --health at the reducers");
   set.flag("--pool-alone", r.pool_alone, "predict without co-located reducers in the workers");
   set.number("--communicators", r.communicators, {1, config::kMaxCommunicators},
              "number of communicators that share the pool at a time, to size its memory");

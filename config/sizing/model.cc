@@ -63,8 +63,8 @@ uint64_t flows_for(double pair_gbps, double flow_gbps) noexcept {
   return ceiling(pair_gbps / flow_gbps);
 }
 
-double busy_processors(double gbps) noexcept {
-  return gbps / 8 * kReducerCpuSecondsPerGb;
+double busy_processors(double gbps, double cpu_seconds_per_gb) noexcept {
+  return gbps / 8 * cpu_seconds_per_gb;
 }
 
 }  // namespace sluice::config

@@ -55,10 +55,14 @@ struct SplitTime {
 // Returns the connections that one worker needs to one reducer so that none carries more than `flow_gbps`.
 [[nodiscard]] uint64_t flows_for(double pair_gbps, double flow_gbps) noexcept;
 
-// Returns the number of CPUs that a reducer keeps busy when it receives and sends `gbps`. The constant was
-// measured over loopback on one machine and includes checksums, sums and results
-// (docs/results/benchmarks.md, "On one machine"); it is an assumption on any other machine.
-inline constexpr double kReducerCpuSecondsPerGb = 0.28;
-[[nodiscard]] double busy_processors(double gbps) noexcept;
+// CPU seconds of a reducer per 1e9 bytes that it receives, with the results that it sends. Measured on one
+// machine (docs/results/benchmarks.md, "CPU time of a reducer"; docs/guides/secure.md); an assumption on any
+// other machine.
+inline constexpr double kReducerCpuSecondsPerGb = 0.68;  // with checksums
+inline constexpr double kHealthCpuSecondsPerGb = 0.03;   // --health, in addition
+inline constexpr double kTlsCpuSecondsPerGb = 0.9;       // TLS, in addition
+
+// Returns the number of CPUs that a reducer keeps busy when it receives and sends `gbps`.
+[[nodiscard]] double busy_processors(double gbps, double cpu_seconds_per_gb) noexcept;
 
 }  // namespace sluice::config

@@ -69,7 +69,8 @@ Result<VmType> resolve(const VmRequest& vm_request, VmRole role, const PlanReque
   vm.type = vm_request.type;
   vm.provider = request.provider;
   if (!vm_request.type.empty()) {
-    const auto found = catalog.find(vm_request.type, role, request.provider, request.tier1);
+    const bool ethernet = role == VmRole::kWorker && request.ethernet;
+    const auto found = catalog.find(vm_request.type, role, request.provider, request.tier1, ethernet);
     if (found) {
       vm = **found;
     } else if (!vm_request.gbps) {
@@ -147,9 +148,11 @@ Result<void> choose_reducer(Plan& plan, const VmCatalog& catalog) {
                     provider, to_string(plan.worker.network())));
   }
   std::sort(plan.candidates.begin(), plan.candidates.end(), is_cheaper);
-  // The filter limits the choice; the report shows all candidates.
+  // The filters limit the choice; the report shows all candidates.
   const auto fits = [&](const Candidate& c) { return matches(c.vm, plan.request.arch); };
-  auto best = std::ranges::find_if(plan.candidates, fits);
+  auto best = std::ranges::find_if(plan.candidates,
+                                   [&](const Candidate& c) { return fits(c) && c.count <= kMaxReducers; });
+  if (best == plan.candidates.end()) best = std::ranges::find_if(plan.candidates, fits);
   if (best == plan.candidates.end())
     return invalid(fmt::format(
         "the table has no reducer type of {} with this architecture; set --arch any or --reducer-type",
@@ -180,10 +183,13 @@ void predict(Plan& plan) {
   plan.speedup_tree = tree / through;
   if (plan.speedup <= 1 + kRounding) {
     plan.verdict = Verdict::kNoGain;
+  } else if (plan.chosen.count > kMaxReducers || r.workers > kMaxRanks) {
+    plan.verdict = Verdict::kOverLimit;
   } else if (!plan.chosen.extra) {
     plan.verdict = Verdict::kGainCostUnknown;
   } else {
-    plan.verdict = plan.chosen.break_even ? Verdict::kPays : Verdict::kDoesNotPay;
+    const bool pays = plan.chosen.break_even && *plan.chosen.break_even <= r.exposed;
+    plan.verdict = pays ? Verdict::kPays : Verdict::kDoesNotPay;
   }
 }
 
@@ -239,7 +245,10 @@ void plan_memory(Plan& plan) {
   const uint64_t sessions = r.communicators * plan.max_heads;
   plan.memory_limit = round_up(sessions * plan.session_bytes, kGiB);
   plan.resident_bytes = resident_bytes(sessions, r.workers, plan.lanes_per_session, plan.session_bytes);
-  plan.busy_processors = busy_processors(plan.usable_gbps * std::min(1.0, 1 / plan.chosen.coverage));
+  plan.cpu_seconds_per_gb =
+      kReducerCpuSecondsPerGb + (r.tls ? kTlsCpuSecondsPerGb : 0) + (r.health ? kHealthCpuSecondsPerGb : 0);
+  plan.busy_processors =
+      busy_processors(plan.usable_gbps * std::min(1.0, 1 / plan.chosen.coverage), plan.cpu_seconds_per_gb);
 }
 
 std::string pool_text(const Plan& plan) {
@@ -265,7 +274,8 @@ std::string no_gain_text(const Plan& plan) {
 }  // namespace
 
 std::string_view to_string(Verdict verdict) noexcept {
-  static constexpr std::string_view kNames[] = {"pays", "gain_cost_unknown", "does_not_pay", "no_gain"};
+  static constexpr std::string_view kNames[] = {"pays", "gain_cost_unknown", "does_not_pay", "no_gain",
+                                                "over_limit"};
   return kNames[static_cast<size_t>(verdict)];
 }
 
@@ -302,16 +312,17 @@ std::string verdict_sentence(const Plan& plan) {
   if (plan.gpus_per_node > 1)
     text += fmt::format(" ({:.2f} x NCCL's flat ring over {} GPUs)", plan.speedup_flat_ring,
                         plan.request.workers * plan.gpus_per_node);
-  switch (plan.verdict) {
-    case Verdict::kPays:
-      return text +
-             fmt::format("; +{:.1f} % cost, pays when exposed communication exceeds {:.0f} % of the step",
-                         100 * *plan.chosen.extra, 100 * *plan.chosen.break_even);
-    case Verdict::kDoesNotPay:
-      return text + fmt::format("; +{:.0f} % cost: does not pay at any share of communication",
-                                100 * *plan.chosen.extra);
-    default: return text + "; cost unknown: a price is missing";
-  }
+  if (plan.verdict == Verdict::kOverLimit)
+    return text +
+           fmt::format("; over the limits of a session, {} reducers and {} nodes", kMaxReducers, kMaxRanks);
+  if (!plan.chosen.extra) return text + "; cost unknown: a price is missing";
+  text += fmt::format("; +{:.1f} % cost", 100 * *plan.chosen.extra);
+  if (!plan.chosen.break_even) return text + ": does not pay at any share of communication";
+  text += plan.verdict == Verdict::kPays
+              ? ", pays"
+              : fmt::format(": does not pay at {:.0f} % (--exposed), only", 100 * plan.request.exposed);
+  return text + fmt::format(" when exposed communication exceeds {:.0f} % of the step",
+                            100 * *plan.chosen.break_even);
 }
 
 }  // namespace sluice::config

@@ -52,16 +52,20 @@ struct PlanRequest {
   double slow_worker = 1;      // bandwidth of the slowest worker, as a share of the others'
   double exposed = 0.3;        // share of a step that is exposed communication with a ring
   bool pool_alone = false;     // predict without co-located reducers in the workers
+  bool ethernet = false;       // the workers' Ethernet, although NCCL would use an RDMA network of theirs
+  bool tls = false;            // count the CPU time of TLS
+  bool health = false;         // count the CPU time of the reducers' --health
 };
 
 enum class Verdict : uint8_t {
-  kPays,             // above break_even_share
+  kPays,             // at the exposed share of the request
   kGainCostUnknown,  // faster; a price is missing
-  kDoesNotPay,       // faster, but the cost exceeds any possible saving
+  kDoesNotPay,       // faster, but the cost exceeds the saving
   kNoGain,           // not faster than NCCL alone
+  kOverLimit,        // more reducers or workers than a session supports
 };
 
-// Returns "pays", "gain_cost_unknown", "does_not_pay" or "no_gain".
+// Returns "pays", "gain_cost_unknown", "does_not_pay", "no_gain" or "over_limit".
 [[nodiscard]] std::string_view to_string(Verdict verdict) noexcept;
 
 // A reducer type and the pool that it would need.
@@ -108,6 +112,7 @@ struct Plan {
   uint64_t max_heads = 1;
   uint64_t memory_limit = 0;  // for communicators x max_heads, rounded up to GiB
   uint64_t resident_bytes = 0;
+  double cpu_seconds_per_gb = 0;      // of a reducer, per 1e9 bytes received
   double busy_processors = 0;         // of each reducer
   std::vector<std::string> warnings;  // conditions that can invalidate the plan
   std::vector<std::string> notes;     // sources and assumptions

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "config/sizing/calendar_day.h"
@@ -16,6 +18,20 @@ constexpr int64_t kYear = 365;
 // In every type of the table, a bandwidth from here on is that of an RDMA network between GPUs.
 constexpr double kRdmaClassGbps = 800;
 constexpr uint64_t kMaxGpusOfCollNet = 8;
+
+// VM types whose GPUs have a network that NCCL reaches through a plugin of the provider.
+struct GpuNetwork {
+  std::string_view types;  // prefix
+  std::string_view network;
+};
+constexpr std::array<GpuNetwork, 8> kGpuNetworks{{{"p3dn.", "EFA (aws-ofi-nccl)"},
+                                                  {"p4d", "EFA (aws-ofi-nccl)"},
+                                                  {"p5", "EFA (aws-ofi-nccl)"},
+                                                  {"p6", "EFA (aws-ofi-nccl)"},
+                                                  {"a3-highgpu", "GPUDirect-TCPX"},
+                                                  {"a3-megagpu", "GPUDirect-TCPXO"},
+                                                  {"a3-ultragpu", "RoCE (gIB)"},
+                                                  {"a4-", "RoCE (gIB)"}}};
 
 template <typename... Args>
 void warn(Plan& plan, fmt::format_string<Args...> text, Args&&... args) {
@@ -39,7 +55,7 @@ void warn_about_gain(Plan& plan) {
   } else if (n > 2 && plan.verdict == Verdict::kNoGain) {
     warn(plan, "the pool is too narrow: a ring of the workers alone is at least as fast");
   }
-  if (plan.verdict == Verdict::kDoesNotPay)
+  if (plan.verdict == Verdict::kDoesNotPay && !plan.chosen.break_even)
     warn(plan, "does not pay: these reducers cost more than they can save");
   const std::vector<PoolStep>& steps = plan.pool_sizes.steps;
   if (n > 2 && !steps.empty() && steps.front().time * (1 - kRounding) <= through_time(plan))
@@ -90,7 +106,20 @@ void warn_about_networks(Plan& plan) {
          "{}: the bandwidth is for InfiniBand; Sluice's RDMA transport was tested only over RoCE "
          "(docs/design/rdma.md)",
          name_of(plan.reducer));
-  if (plan.worker.gbps >= kRdmaClassGbps) {
+  if (plan.request.ethernet) {
+    warn(plan,
+         "--ethernet: NCCL must use Ethernet too (NCCL_IB_DISABLE=1); on an RDMA network of the workers its "
+         "own algorithms may be faster than this pool");
+  }
+  for (const GpuNetwork& known : kGpuNetworks) {
+    if (!plan.worker.type.starts_with(known.types) || plan.request.ethernet) continue;
+    warn(plan,
+         "on {} NCCL uses {} where its plugin is installed, which NCCL_NET_PLUGIN=sluice replaces: compare "
+         "first (docs/guides/network-plugins.md)",
+         plan.worker.type, known.network);
+    break;
+  }
+  if (plan.worker.gbps >= kRdmaClassGbps && worker_network == VmNetwork::kEthernet) {
     warn(plan,
          "{:g} Gbps per node is mostly an RDMA network between GPUs, which CPU-only VMs do not join: set "
          "--worker-gbps to the bandwidth towards the reducers",
@@ -155,12 +184,15 @@ void add_notes(Plan& plan) {
   if (plan.co_located_share > 0) {
     const auto n = static_cast<double>(plan.request.workers);
     const double traffic = (n - 1) * plan.co_located_share / n;  // a worker receives as a reducer, in S
-    note(fmt::format("co-located reducers keep about {:.1f} CPUs of each worker busy",
-                     busy_processors(traffic / through_time(plan) * plan.worker.gbps)));
+    note(fmt::format(
+        "co-located reducers keep about {:.1f} CPUs of each worker busy",
+        busy_processors(traffic / through_time(plan) * plan.worker.gbps, plan.cpu_seconds_per_gb)));
   }
   note(fmt::format(
-      "CPUs: assumes {:g} s of CPU time per 1e9 bytes received (docs/results/benchmarks.md, loopback)",
-      kReducerCpuSecondsPerGb));
+      "CPUs: assumes {:g} s of CPU time per 1e9 bytes received, {} TLS (--with-tls) and {} --health "
+      "(--with-health; docs/results/benchmarks.md, loopback)",
+      plan.cpu_seconds_per_gb, plan.request.tls ? "with" : "without",
+      plan.request.health ? "with" : "without"));
 }
 
 }  // namespace

@@ -165,7 +165,7 @@ Result<std::vector<VmType>> vm_rows(const std::vector<CsvRow>& rows, const std::
         return invalid(csv_position(name, row.line, row.fields[f].column) + set.error().text);
     }
     for (size_t j = 0; j < out.size(); ++j) {
-      if (same_entry(out[j], type))
+      if (same_entry(out[j], type) && out[j].network() == type.network())
         return invalid(csv_position(name, row.line, 1) + type.type + " is already defined in line " +
                        std::to_string(lines[j]));
     }
@@ -250,9 +250,10 @@ VmCatalog VmCatalog::with(const VmCatalog& other) const {
 }
 
 Result<const VmType*> VmCatalog::find(std::string_view type, VmRole role, std::string_view provider,
-                                      bool tier1) const {
+                                      bool tier1, bool ethernet) const {
   const VmType* standard_row = nullptr;
   const VmType* tier1_row = nullptr;
+  const VmType* rdma_row = nullptr;
   const VmType* other_role_row = nullptr;
   for (const VmType& row : rows_) {
     if (row.type != type || (!provider.empty() && row.provider != provider)) continue;
@@ -260,18 +261,22 @@ Result<const VmType*> VmCatalog::find(std::string_view type, VmRole role, std::s
       other_role_row = &row;
       continue;
     }
-    const VmType*& found = row.tier1() ? tier1_row : standard_row;
+    const VmType*& found = row.network() != VmNetwork::kEthernet ? rdma_row
+                           : row.tier1()                         ? tier1_row
+                                                                 : standard_row;
     if (found != nullptr) {
       return invalid("the table lists " + std::string(type) + " for " + found->provider + " and for " +
                      row.provider + "; set --provider");
     }
     found = &row;
   }
+  if (rdma_row != nullptr && !ethernet) return rdma_row;
   if (tier1 && tier1_row != nullptr) return tier1_row;
   if (standard_row != nullptr) return standard_row;
   if (tier1_row != nullptr)
     return invalid("the table lists " + std::string(type) +
                    " only with Tier_1 networking; set --tier1 to use it");
+  if (rdma_row != nullptr) return invalid("the table has no Ethernet bandwidth of " + std::string(type));
   if (other_role_row != nullptr) {
     return invalid("the table lists " + std::string(type) + " as a " + role_name(other_role_row->role) +
                    " type, not as a " + role_name(role) + " type");

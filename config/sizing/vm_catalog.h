@@ -39,8 +39,8 @@ struct VmType {
   [[nodiscard]] VmNetwork network() const;
 };
 
-// True when both rows describe the same VM type in the same role. A table may contain only one of them, and
-// the row of an overriding table replaces the other.
+// True when both rows describe the same VM type in the same role. A table may contain only one of them for
+// each network, and the row of an overriding table replaces the others.
 [[nodiscard]] bool same_entry(const VmType& a, const VmType& b) noexcept;
 
 // Returns "Ethernet", "InfiniBand" or "EFA".
@@ -67,9 +67,11 @@ class VmCatalog {
   [[nodiscard]] VmCatalog with(const VmCatalog& other) const;
 
   // Returns the row of a type; `provider` may be empty. `tier1` selects between a row with and one without
-  // Tier_1. Returns kInvalidArgument with the reason and the most similar name.
+  // Tier_1. Of a row for Ethernet and one for an RDMA network, returns the one that NCCL would use, which is
+  // RDMA, or with `ethernet` the other one. Returns kInvalidArgument with the reason and the most similar
+  // name.
   [[nodiscard]] Result<const VmType*> find(std::string_view type, VmRole role, std::string_view provider,
-                                           bool tier1) const;
+                                           bool tier1, bool ethernet = false) const;
 
   // Returns the reducer types of a provider. With `tier1`, a type's Tier_1 row replaces its other row;
   // without it, Tier_1 rows are left out.

@@ -56,7 +56,8 @@ class Plan(SluiceTest):
         self.assertAlmostEqual(seconds["ring_of_nodes"] / seconds["reducers"], 1.75)
         self.assertEqual(set(eight), {"verdict", "sentence", "reducers", "coverage", "headroom", "speedup", "speedup_flat_ring", "speedup_tree", "workers",
                                       "reducer", "message_bytes", "predicted_seconds", "cost", "flows", "memory", "busy_processors_per_reducer", "candidates",
-                                      "co_located_share", "exposed_share", "paying_reducers", "pool_sizes", "warnings", "notes"})
+                                      "co_located_share", "exposed_share", "paying_reducers", "pool_sizes", "warnings", "notes",
+                                      "cpu_seconds_per_gb"})
         forced = self.json_of(*EIGHT[1:], "--reducers", "24")
         self.assertEqual(forced["coverage"], 0.96)
         self.assertTrue(any("coverage 0.96" in warning for warning in forced["warnings"]), forced["warnings"])
@@ -88,9 +89,23 @@ class Plan(SluiceTest):
         self.assertEqual([len(curve) for curve in curves], [len(sizes) - 1, len(sizes)], "a pool alone needs a reducer")
         self.assertEqual(curves[0][-1], curves[1][-1], "both meet at a full pool")
         self.expect_error(1, "cannot write", *EIGHT, "--plot", self.folder / "none" / "pool.svg")
+        self.expect_error(64, "the plot is SVG", *EIGHT, "--plot", self.folder / "pool.png")
+        self.assertFalse((self.folder / "pool.png").exists())
         for one in (["--workers", "1", "--worker-gbps", "1", "--reducer-gbps", "1"], [*EIGHT[1:], "--pool-alone"]):
             self.assertIn("--plot", self.plan(*one, "--plot", self.folder / "no.svg", expect=64).stderr)
         self.assertFalse((self.folder / "no.svg").exists())
+
+    def test_the_processors_are_those_that_were_measured(self):
+        measured = (ROOT / "docs/results/benchmarks.md").read_text()
+        with_checksums, with_health = (float(re.search(rf"^\| {name} \| (\d\.\d+) \|", measured, re.MULTILINE)[1]) for name in ("with checksums", "with --health"))
+        plain = self.json_of(*EIGHT[1:])
+        self.assertAlmostEqual(plain["cpu_seconds_per_gb"], with_checksums, delta=0.01)
+        self.assertAlmostEqual(self.json_of(*EIGHT[1:], "--with-health")["cpu_seconds_per_gb"], with_health, delta=0.02)
+        tls = self.json_of(*EIGHT[1:], "--with-tls")
+        self.assertGreater(tls["busy_processors_per_reducer"], 2 * plain["busy_processors_per_reducer"])
+        limits = [int(re.search(r'limits:\n +cpu: "(\d+)"', self.plan(*EIGHT[1:], "--format", "jobset", *how).stdout)[1]) for how in ([], ["--with-tls"])]
+        self.assertGreater(limits[0], plain["busy_processors_per_reducer"])
+        self.assertGreater(limits[1], tls["busy_processors_per_reducer"])
 
     def test_the_table_in_the_docs_matches_the_program(self):
         rows = re.findall(r"^\| `(--worker-type [^`]+)` \| (.+) \|$", (ROOT / "docs/guides/size.md").read_text(), re.MULTILINE)

@@ -94,6 +94,7 @@ std::string plan_as_json(const Plan& plan) {
         {"memory_limit_bytes", plan.memory_limit},
         {"resident_bytes_at_most", plan.resident_bytes}}},
       {"busy_processors_per_reducer", plan.busy_processors},
+      {"cpu_seconds_per_gb", plan.cpu_seconds_per_gb},
       {"co_located_share", plan.co_located_share},
       {"exposed_share", plan.request.exposed},
       {"paying_reducers", or_null(plan.pool_sizes.paying)},

@@ -8,6 +8,7 @@
 
 #include "config/sizing/calendar_day.h"
 #include "config/sizing/formats/formats.h"
+#include "config/sizing/session_memory.h"
 #include "core/instrumented.h"
 
 namespace sluice::config {
@@ -84,10 +85,63 @@ TEST(SizingPlan, MatchesTheWorkedExamples) {
     EXPECT_EQ(plan.chosen.count, w.count) << w.worker;
     EXPECT_NEAR(100 * plan.chosen.extra.value_or(-1), w.extra_percent, 0.05) << w.worker;
     EXPECT_NEAR(100 * plan.chosen.break_even.value_or(0), w.break_even_percent, 0.05) << w.worker;
-    EXPECT_EQ(plan.verdict, w.break_even_percent > 0 ? Verdict::kPays : Verdict::kDoesNotPay) << w.worker;
+    const bool pays = w.break_even_percent > 0 && w.break_even_percent < 30;  // the default of --exposed
+    EXPECT_EQ(plan.verdict, pays ? Verdict::kPays : Verdict::kDoesNotPay) << w.worker;
   }
   EXPECT_THAT(verdict_sentence(plan_of(request_by_types(8, "p5.48xlarge", "c8gn.48xlarge"))),
               HasSubstr("does not pay"));
+}
+
+TEST(SizingPlan, JudgesAtTheExposedShare) {
+  PlanRequest request = request_by_types(8, "p4d.24xlarge", "c8gn.16xlarge");  // pays from 59.9 %
+  EXPECT_THAT(verdict_sentence(plan_of(request)),
+              HasSubstr("does not pay at 30 % (--exposed), only when exposed communication exceeds 60 %"));
+  request.exposed = 0.7;
+  EXPECT_EQ(plan_of(request).verdict, Verdict::kPays);
+  EXPECT_THAT(verdict_sentence(plan_of(request)),
+              HasSubstr(", pays when exposed communication exceeds 60 %"));
+}
+
+TEST(SizingPlan, TakesTheNetworkThatNcclWouldUse) {
+  PlanRequest request{.workers = 8, .worker = {.type = "Standard_ND96asr_v4"}};
+  const Plan infiniband = plan_of(request);
+  EXPECT_EQ(infiniband.worker.network(), VmNetwork::kInfiniBand);
+  EXPECT_DOUBLE_EQ(infiniband.worker.gbps, 1600);
+  EXPECT_EQ(infiniband.reducer.network(), VmNetwork::kInfiniBand);
+  EXPECT_EQ(infiniband.verdict, Verdict::kDoesNotPay);
+  request.ethernet = true;
+  const Plan ethernet = plan_of(request);
+  EXPECT_DOUBLE_EQ(ethernet.worker.gbps, 24);
+  EXPECT_EQ(ethernet.reducer.network(), VmNetwork::kEthernet);
+  EXPECT_THAT(ethernet.warnings, Contains(HasSubstr("NCCL must use Ethernet too")));
+  request.worker.type = "Standard_ND96isr_H100_v5";
+  EXPECT_THAT(error_of(request), HasSubstr("no Ethernet bandwidth of Standard_ND96isr_H100_v5"));
+  EXPECT_THAT(plan_of(request_by_types(8, "p4d.24xlarge", "c8gn.16xlarge")).warnings,
+              Contains(HasSubstr("EFA (aws-ofi-nccl)")));
+}
+
+TEST(SizingPlan, NamesTheLimitsOfASession) {
+  PlanRequest request = request_by_gbps(80, 1000, "n1-highcpu-16");
+  request.worker.usd_per_hour = 30;
+  const Plan plan = plan_of(request);
+  EXPECT_EQ(plan.chosen.count, 2500u);
+  EXPECT_EQ(plan.verdict, Verdict::kOverLimit);
+  EXPECT_THAT(verdict_sentence(plan),
+              HasSubstr("over the limits of a session, 1024 reducers and 2048 nodes"));
+  // A wider type that fits is chosen before a cheaper one that does not.
+  PlanRequest any{.workers = 80, .worker = {.gbps = 1000, .usd_per_hour = 30}, .provider = "gcp"};
+  const Plan chosen = plan_of(any);
+  EXPECT_LE(chosen.chosen.count, kMaxReducers) << chosen.reducer.type;
+  EXPECT_GT(chosen.candidates.front().count, kMaxReducers);
+}
+
+TEST(SizingPlan, CountsTheProcessorsOfTlsAndHealth) {
+  PlanRequest request = request_by_gbps(8, 100, "c6in.16xlarge");
+  EXPECT_NEAR(plan_of(request).busy_processors, 12.5 * 0.68, 1e-9);
+  request.tls = true;
+  EXPECT_NEAR(plan_of(request).busy_processors, 12.5 * 1.58, 1e-9);
+  request.health = true;
+  EXPECT_NEAR(plan_of(request).busy_processors, 12.5 * 1.61, 1e-9);
 }
 
 TEST(SizingPlan, ReportsWhenThereIsNoGain) {
