@@ -54,7 +54,7 @@ void export_unless_set(const char* variable, const std::string& value) {
 
 // These platforms end a job when the processes of all hosts have ended; others stop the reducers.
 bool waits_for_every_host(Source source) {
-  return source == Source::kSageMaker || source == Source::kSlurm;
+  return source == Source::kSageMaker || source == Source::kSlurm || source == Source::kJobHosts;
 }
 
 // Installs handlers for SIGTERM and SIGINT. The first process of a container ignores signals without a

@@ -18,6 +18,7 @@ SourceResult query_source(Source source, const Environment& env, bool requested)
     case Source::kSageMaker: return from_sagemaker(env);
     case Source::kKubernetes: return from_kubernetes(env);
     case Source::kSlurm: return from_slurm(env);
+    case Source::kJobHosts: return from_job_hosts(env);
   }
   return NotConfigured{.reason = "unknown source"};
 }
@@ -29,12 +30,13 @@ bool is_job_id(const std::string& text) {
 }
 
 // The innermost launcher comes first. torchrun sets "none" when the user gave no id.
-constexpr std::string_view kLauncherVariables[] = {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "TRAINING_JOB_NAME",
-                                                   "PMIX_NAMESPACE"};
+constexpr std::string_view kLauncherVariables[] = {
+    "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "TRAINING_JOB_NAME", "SKYPILOT_TASK_ID",
+    "PBS_JOBID",           "LSB_JOBID",    "FLUX_JOB_ID",       "AWS_BATCH_JOB_ID",
+    "AZ_BATCH_JOB_ID",     "RAY_JOB_ID",   "PMIX_NAMESPACE"};
 
-// Returns SLUICE_JOB_ID, otherwise the job name set by torchrun, Slurm, SageMaker or a PMIx launcher,
-// otherwise an empty string. Returns kInvalidArgument when SLUICE_JOB_ID is not a valid name; an invalid name
-// from a launcher is skipped.
+// Returns SLUICE_JOB_ID, otherwise the job name set by a launcher, otherwise an empty string. Returns
+// kInvalidArgument when SLUICE_JOB_ID is not a valid name; an invalid name from a launcher is skipped.
 Result<std::string> job_id(const Environment& env) {
   if (auto own = env.variable("SLUICE_JOB_ID")) {
     if (is_job_id(*own)) return std::move(*own);
@@ -57,7 +59,7 @@ std::string_view to_string(Role role) noexcept {
 
 std::string_view to_string(Source source) noexcept {
   static constexpr std::string_view kNames[] = {"static",    "file",       "cluster-spec", "tf-config",
-                                                "sagemaker", "kubernetes", "slurm"};
+                                                "sagemaker", "kubernetes", "slurm",        "job-hosts"};
   static_assert(std::size(kNames) == std::size(kSources));
   return kNames[static_cast<size_t>(source)];
 }

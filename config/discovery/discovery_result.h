@@ -16,10 +16,19 @@ namespace sluice::config::discovery {
 enum class Role : uint8_t { kUnknown, kReducer, kWorker };
 
 // In the order in which discovery tries them.
-enum class Source : uint8_t { kStatic, kFile, kClusterSpec, kTfConfig, kSageMaker, kKubernetes, kSlurm };
+enum class Source : uint8_t {
+  kStatic,
+  kFile,
+  kClusterSpec,
+  kTfConfig,
+  kSageMaker,
+  kKubernetes,
+  kSlurm,
+  kJobHosts
+};
 inline constexpr Source kSources[] = {Source::kStatic,   Source::kFile,      Source::kClusterSpec,
                                       Source::kTfConfig, Source::kSageMaker, Source::kKubernetes,
-                                      Source::kSlurm};
+                                      Source::kSlurm,    Source::kJobHosts};
 
 [[nodiscard]] std::string_view to_string(Role role) noexcept;
 [[nodiscard]] std::string_view to_string(Source source) noexcept;  // as in SLUICE_DISCOVERY

@@ -1,5 +1,8 @@
 #include "config/discovery/environment.h"
 
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <unistd.h>
 
 #include <array>
@@ -47,6 +50,23 @@ std::string own_host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string();
 }
 
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> out;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return out;
+  for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr) continue;
+    const int family = i->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    std::array<char, NI_MAXHOST> text{};
+    const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (::getnameinfo(i->ifa_addr, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0)
+      out.emplace_back(text.data());
+  }
+  ::freeifaddrs(all);
+  return out;
+}
+
 void sleep_for(Nanos duration) {
   timespec remaining{.tv_sec = duration / kSecond, .tv_nsec = duration % kSecond};
   while (::nanosleep(&remaining, &remaining) != 0 && errno == EINTR) {
@@ -61,6 +81,7 @@ Environment process_environment(const char* const* environment) {
   env.variable = [variables](std::string_view name) { return find_value(*variables, name); };
   env.read_file = read_file;
   env.host_name = own_host_name;
+  env.addresses = own_addresses;
   env.resolve_srv = [variables](const std::string& name, Nanos deadline) -> Result<std::vector<SrvRecord>> {
     return look_up_srv(name, find_value(*variables, "SLUICE_DNS_SERVER").value_or(""), deadline);
   };

@@ -30,6 +30,7 @@ struct Environment {
   // longer than kMaxFile or not a regular file.
   std::function<Result<std::optional<std::string>>(const std::string& path)> read_file;
   std::function<std::string()> host_name;
+  std::function<std::vector<std::string>()> addresses;  // of the interfaces of this host; null: unknown
   // Returns the SRV records of a name, in no particular order; `deadline` is compared with now(). Null: the
   // network must not be used. Returns kTimeout when no server answered, and kUnsupported or another code when
   // a server reports that there are none.

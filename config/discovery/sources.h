@@ -26,6 +26,10 @@ namespace sluice::config::discovery {
 // Reads the nodes of component SLUICE_SLURM_GROUP of a heterogeneous job, or of SLUICE_SLURM_NODELIST.
 [[nodiscard]] SourceResult from_slurm(const Environment& env);
 
+// Reads the host list of SkyPilot, Azure Batch, LSF, PBS or Grid Engine, whose last SLUICE_REDUCER_COUNT
+// hosts are the reducers, or VC_REDUCER_HOSTS of Volcano.
+[[nodiscard]] SourceResult from_job_hosts(const Environment& env);
+
 // True when the reducers are known only through DNS: SLUICE_REDUCER_SERVICE is set without a pattern.
 [[nodiscard]] bool uses_dns(const Environment& env);
 

@@ -76,7 +76,7 @@ void order(std::string_view text) {
 }  // namespace
 
 void fuzz_one(Input in) {
-  const uint32_t choice = in.below(6);
+  const uint32_t choice = in.below(7);
   const auto rest = in.at_most(in.left());
   const std::string_view text(reinterpret_cast<const char*>(rest.data()), rest.size());
   switch (choice) {
@@ -85,6 +85,7 @@ void fuzz_one(Input in) {
     case 2: return source("tf-config", "TF_CONFIG", text);
     case 3: return source("sagemaker", "SM_RESOURCE_CONFIG", text);
     case 4: return source("kubernetes", "SLUICE_REDUCER_POD_PATTERN", text);
+    case 5: return source("job-hosts", "SKYPILOT_NODE_IPS", text);
     default: return order(text);
   }
 }

@@ -207,7 +207,7 @@ def lane_recovery_seeds():
 
 
 def discovery_seeds():
-    hostlist, cluster_spec, tf_config, sagemaker, pods, order = range(6)
+    hostlist, cluster_spec, tf_config, sagemaker, pods, hosts, order = range(7)
     spec = json.dumps({"cluster": {"workerpool0": ["w0:2222"], "workerpool1": ["w1:2222"], "workerpool2": ["r0:2222", "r1:2222"], "workerpool3": {}},
                        "environment": "cloud", "task": {"type": "workerpool2", "index": "1", "trial": "3"}, "job": {"a": [1, 2.5, None, True]}})
     roles = json.dumps({"cluster": {"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1"]}, "task": {"type": "ps", "index": 0}})
@@ -215,6 +215,7 @@ def discovery_seeds():
                             "instance_groups": [{"instance_group_name": "gpu", "hosts": ["algo-1"]}, {"instance_group_name": "reducer", "hosts": ["algo-2"]}]})
     return {name: bytes([what]) + (data if isinstance(data, bytes) else data.encode()) for name, what, data in (
         ("hostlist", hostlist, "a[1-3,07-09],b,c[0-1]n[2-3]"),
+        ("hosts", hosts, "10.0.0.1\n10.0.0.2\n10.0.0.2\n10.0.0.3\nfd00::4\nn5\n"),
         ("hostlist_too_many", hostlist, "a[1-999999999]"),
         ("hostlist_product", hostlist, "a[1-300][1-300][1-300],b"),
         ("cluster_spec", cluster_spec, spec),

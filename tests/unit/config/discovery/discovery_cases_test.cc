@@ -31,6 +31,7 @@ class FakeEnvironment {
       return find_text("files", path);
     };
     env.host_name = [this] { return case_.value("host", std::string()); };
+    env.addresses = [this] { return case_.value("addresses", std::vector<std::string>()); };
     env.now = [this] { return now; };
     env.sleep = [this](Nanos duration) { now += duration; };
     if (case_.contains("srv"))
