@@ -54,10 +54,9 @@ Result<Consensus> Consensus::connect(PeerSet peers, Socket listener, ConnectTime
     Rendezvous::Node& node = rendezvous.nodes()[rank];
     c.sockets_[rank] = std::move(node.socket);
     if (outcome && node.common_text != c.peers_.common_text) {
-      outcome =
-          fail(Errc::kMismatch, "nodes have different reducer lists: " + c.name(0) + " \"" +
-                                    c.peers_.common_text + "\", " + c.name(rank) + " \"" + node.common_text +
-                                    "\"; set the same SLUICE_REDUCERS and SLUICE_COLOCATED on all nodes");
+      outcome = fail(Errc::kMismatch, "nodes have different reducer lists: " + c.name(0) + " \"" +
+                                          c.peers_.common_text + "\", " + c.name(rank) + " \"" +
+                                          node.common_text + "\"; " + c.peers_.remedy);
     }
   }
   c.send_decision(outcome, monotonic_now() + kDecisionGrace);

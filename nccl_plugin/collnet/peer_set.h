@@ -16,6 +16,7 @@ struct PeerSet {
   uint32_t rank = 0;              // of this node
   SessionId session;              // proves membership: only these nodes know it
   std::string common_text;        // what must be equal on all nodes: the list of reducers
+  std::string remedy;             // for lists that differ
   std::string local_address;
 
   // "node 3 (10.0.0.3)"

@@ -39,6 +39,17 @@ std::string common_text(const Settings& s, const Result<void>& discovered) {
          (is_default ? std::string() : std::string("; SLUICE_COLOCATED=") + to_string(s.colocated));
 }
 
+// What makes the common texts of all nodes equal, by the origin of the list.
+std::string remedy(const Settings& s) {
+  const std::string where = " and SLUICE_COLOCATED on all nodes";
+  if (s.source.empty()) return "set the same SLUICE_REDUCERS" + where;
+  if (s.dns_reducer_count != 0)
+    return "set SLUICE_REDUCER_COUNT to the number of reducers of SLUICE_REDUCER_SERVICE, and the same" +
+           where.substr(4);
+  return "compare what \"sluice discover\" prints (source " + s.source + "), and set the same" +
+         where.substr(4);
+}
+
 // Returns the settings with the current list of reducers: a communicator may be created long after the plugin
 // was loaded. A pool file that cannot be read keeps the previous list. A pool of SLUICE_REDUCER_SERVICE is
 // resolved here; `status` gets the error.
@@ -131,6 +142,7 @@ Result<std::unique_ptr<Comm>> connect_session(std::span<void* const> handles, Li
                           .rank = rank,
                           .session = session,
                           .common_text = common_text(s, status),
+                          .remedy = remedy(s),
                           .local_address = listener.handle.address},
                          std::move(listener.socket), {.connect = step_timeout, .join = s.join_timeout});
   if (!consensus) return tl::unexpected(consensus.error());

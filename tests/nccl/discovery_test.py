@@ -123,6 +123,7 @@ class Discovery(PlayerTest):
                                     env=self.service(server.address)))
         self.assertIn("127.0.0.1:1", reason)
         self.assertIn("127.0.0.1:2", reason)
+        self.assertIn("set SLUICE_REDUCER_COUNT to the number of reducers of SLUICE_REDUCER_SERVICE", reason)
 
 
 if __name__ == "__main__":

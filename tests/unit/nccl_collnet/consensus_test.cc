@@ -47,6 +47,7 @@ class ConsensusFixture : public ::testing::Test {
                                  .rank = rank,
                                  .session = session_id_of(nodes_),
                                  .common_text = common_text,
+                                 .remedy = "set the same list",
                                  .local_address = "127.0.0.1"},
                                 std::move(listeners_[rank]), timeouts);
     if (!c) return c.error().text;
@@ -199,7 +200,7 @@ TEST_F(ConsensusFixture, ShowsBothListsIfTheyDiffer) {
       outcome,
       ::testing::Each(
           "nodes have different reducer lists: node 0 (127.0.0.1) \"r1,r2\", node 1 (127.0.0.1) \"r1\"; "
-          "set the same SLUICE_REDUCERS and SLUICE_COLOCATED on all nodes"));
+          "set the same list"));
 }
 
 TEST_F(ConsensusFixture, FailsOnAllWhenANodeHasNoPort) {
