@@ -129,6 +129,7 @@ int run_check(const CheckOptions& options) {
   const bench::LoadedPlugin plugin(options.plugin);
   std::printf("plugin       %s: %s\n", plugin.path().c_str(), plugin.versions().c_str());
   print_nccl_libraries(find_nccl_libraries(options.nccl));
+  warn_about_other_plugins(plugin.path());
   const bench::CollNetTable& collnet = plugin.collnet();
   check_environment(collnet.name);
   require_success(collnet.init(&print_log_line), bench::kExitConfig, "init failed");

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 #include <glob.h>
+#include <link.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -91,7 +93,56 @@ void print_findings(int release) {
   }
 }
 
+// A network plugin of a provider, known by its folder or by the variables of its environment.
+struct OtherPlugin {
+  const char* name;
+  const char* folder;
+  std::string_view variables;  // prefix
+};
+constexpr OtherPlugin kOtherPlugins[] = {
+    {"aws-ofi-nccl (EFA)", "/opt/amazon/ofi-nccl", "OFI_NCCL_"},
+    {"aws-ofi-nccl (EFA)", "/opt/aws-ofi-nccl", "FI_PROVIDER=efa"},
+    {"GPUDirect-TCPX", "/usr/local/tcpx", "NCCL_GPUDIRECTTCPX_"},
+    {"GPUDirect-TCPXO", "/usr/local/fastrak", "NCCL_FASTRAK_"},
+    {"gIB (RoCE of Google Cloud)", "/usr/local/gib", "NCCL_GIB_"},
+};
+
+bool is_present(const OtherPlugin& plugin) {
+  std::error_code none;
+  if (std::filesystem::exists(plugin.folder, none)) return true;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (std::string_view(*entry).starts_with(plugin.variables)) return true;
+  }
+  return false;
+}
+
+// The plugin that NCCL loads by default, or an empty string.
+std::string default_plugin() {
+  void* const handle = dlopen("libnccl-net.so", RTLD_LAZY | RTLD_LOCAL);
+  link_map* map = nullptr;
+  if (handle == nullptr || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) return {};
+  return map->l_name;
+}
+
 }  // namespace
+
+void warn_about_other_plugins(const std::string& own_path) {
+  std::vector<std::string> found;
+  std::error_code none;
+  if (const std::string path = default_plugin();
+      !path.empty() && !std::filesystem::equivalent(path, own_path, none))
+    found.push_back(path);
+  for (const OtherPlugin& plugin : kOtherPlugins) {
+    if (is_present(plugin) && std::ranges::find(found, plugin.name) == found.end())
+      found.emplace_back(plugin.name);
+  }
+  for (const std::string& name : found) {
+    std::printf(
+        "warning      another network plugin is installed: %s; NCCL_NET_PLUGIN=sluice replaces it for all "
+        "traffic between nodes, see docs/guides/network-plugins.md\n",
+        name.c_str());
+  }
+}
 
 std::vector<NcclLibrary> find_nccl_libraries(const std::string& file) {
   if (!file.empty()) return {load(file)};

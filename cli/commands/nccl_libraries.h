@@ -19,4 +19,8 @@ struct NcclLibrary {
 // Prints each library with its release, and what its user has to know and to set.
 void print_nccl_libraries(const std::vector<NcclLibrary>& libraries);
 
+// Prints a warning for each other network plugin of this host, which NCCL_NET_PLUGIN=sluice replaces
+// (docs/guides/network-plugins.md). `own_path`: the plugin under test.
+void warn_about_other_plugins(const std::string& own_path);
+
 }  // namespace sluice::cli

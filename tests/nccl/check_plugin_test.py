@@ -48,6 +48,23 @@ class CheckPlugin(PlayerTest):
         lines = self.check(22907, str(library_beside_plugin("libnccl-net-sluice.so")), VIRTUAL_ENV=str(self.folder))
         self.assertTrue([line for line in lines if f"{wheel}/libnccl.so.2: 2.29.7" in line], lines)
 
+    def warnings(self, **variables):
+        env = {"SLUICE_REDUCERS": self.addresses[0], "SLUICE_IFNAME": "=lo", "SLUICE_NET": "always"}
+        text = self.run_sluice("check", "plugin", "--nccl", self.library, env=env | variables).stdout
+        return [line for line in text.splitlines() if line.startswith("warning")]
+
+    def test_warns_of_other_network_plugins(self):
+        self.assertEqual(self.warnings(), [])
+        (warning,) = self.warnings(OFI_NCCL_PROTOCOL="RDMA", FI_PROVIDER="efa")
+        self.assertIn("aws-ofi-nccl (EFA); NCCL_NET_PLUGIN=sluice replaces it", warning)
+        shutil.copy(self.library, self.folder / "libnccl-net.so")
+        (warning,) = self.warnings(LD_LIBRARY_PATH=str(self.folder))
+        self.assertIn(f"{self.folder}/libnccl-net.so; ", warning)
+        # The plugin itself under the name that NCCL loads without NCCL_NET_PLUGIN.
+        (self.folder / "libnccl-net.so").unlink()
+        (self.folder / "libnccl-net.so").symlink_to(library_beside_plugin("libnccl-net-sluice.so"))
+        self.assertEqual(self.warnings(LD_LIBRARY_PATH=str(self.folder)), [])
+
     def test_reports_a_file_that_is_not_nccl(self):
         other = self.write("libnccl.so.2", 100 * "no library")
         self.assertIn("invalid ELF header", self.check(22809, "--nccl", other)[0])
