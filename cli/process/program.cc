@@ -1,5 +1,7 @@
 #include "cli/process/program.h"
 
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <exception>
 
@@ -7,6 +9,8 @@
 #include "cli/options/configuration.h"
 #include "cli/options/configuration_text.h"
 #include "cli/process/logging.h"
+#include "config/nearest_name.h"
+#include "config/printable_text.h"
 
 namespace sluice::cli {
 namespace {
@@ -15,6 +19,21 @@ namespace {
 std::string selected_subcommand(const CLI::App& app) {
   const auto selected = app.get_subcommands();
   return selected.empty() ? "" : " " + selected.front()->get_name() + selected_subcommand(*selected.front());
+}
+
+// Returns what is wrong with a command line that `error` describes. CLI11 says of a misspelled command only
+// that one is required.
+std::string parse_error_text(const CLI::App& app, const CLI::ParseError& error) {
+  const auto selected = app.get_subcommands();
+  if (!selected.empty()) return parse_error_text(*selected.front(), error);
+  const std::vector<std::string> rest = app.remaining();
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  if (commands.empty() || rest.empty() || rest.front().starts_with('-')) return error.what();
+  std::vector<std::string> names;
+  for (const CLI::App* command : commands) names.push_back(command->get_name());
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  return fmt::format("unknown command {}; did you mean \"{}\"?", config::quoted(rest.front()),
+                     config::nearest_name(rest.front(), known));
 }
 
 // Restores what the OptionSet constructor hides from CLI11's parser, so that CLI11 prints it.
@@ -52,7 +71,7 @@ int run_program(CLI::App& program, int argc, char** argv, const LogFlags& log, c
   } catch (const CLI::Success& e) {
     return print_help_or_version(program, e);
   } catch (const CLI::ParseError& e) {
-    return report_failure(name, bench::Failure(bench::kExitUsage, e.what()), hint());
+    return report_failure(name, bench::Failure(bench::kExitUsage, parse_error_text(program, e)), hint());
   }
   Configuration configuration(selected_options());
   try {

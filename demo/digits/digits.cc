@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "bench/e2e/pool/pool_status.h"
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/output.h"
 #include "config/pool.h"
 #include "core/clock.h"
 
@@ -36,19 +39,32 @@ std::string bytes_text(double bytes) {
   return fmt::format("{:.2f} GB", bytes * 1e-9);
 }
 
-// Returns the bytes and CPU time of each reducer as it reports them, or an empty array if one does not
-// answer.
-ordered_json query_reducer_shares(const bench::WorkerOptions& worker) {
-  ordered_json shares = ordered_json::array();
+using UsageByReducer = std::vector<std::pair<std::string, bench::PoolUsage>>;  // in the order of the pool
+
+// Returns what each reducer has used since its start, or nothing if one does not answer.
+UsageByReducer query_reducers(const bench::WorkerOptions& worker) {
   auto pool = config::read_reducers(worker.reducers);
   auto credentials = bench::read_credentials(worker.key_file, worker.token_file, worker.job);
-  if (!pool || !credentials) return shares;
+  if (!pool || !credentials) return {};
+  UsageByReducer usages;
   for (const config::Endpoint& reducer : *pool) {
     auto usage = bench::query_usage({reducer}, *credentials, kStatusTimeout);
-    if (!usage) return ordered_json::array();
-    shares.push_back({{"reducer", config::to_string(reducer)},
-                      {"bytes_received", usage->bytes_received},
-                      {"cpu_seconds", usage->cpu_seconds}});
+    if (!usage) return {};
+    usages.emplace_back(config::to_string(reducer), *usage);
+  }
+  return usages;
+}
+
+// Returns what each reducer has used since `before`: a standing pool has served other jobs.
+ordered_json shares_since(const UsageByReducer& before, const bench::WorkerOptions& worker) {
+  ordered_json shares = ordered_json::array();
+  const UsageByReducer now = query_reducers(worker);
+  if (now.size() != before.size()) return shares;
+  for (size_t i = 0; i < now.size(); ++i) {
+    const bench::PoolUsage& then = before[i].second;
+    shares.push_back({{"reducer", now[i].first},
+                      {"bytes_received", now[i].second.bytes_received - then.bytes_received},
+                      {"cpu_seconds", now[i].second.cpu_seconds - then.cpu_seconds}});
   }
   return shares;
 }
@@ -116,11 +132,7 @@ class Demo {
   }
 
   void write_json(const ordered_json& json) const {
-    if (options_.json.empty()) return;
-    std::ofstream file(options_.json);
-    file << json.dump(2) << '\n';
-    file.close();
-    if (!file) throw bench::Failure(bench::kExitFailure, "cannot write \"" + options_.json + "\"");
+    bench::write_result_file(options_.json, json.dump(2) + "\n");
   }
 
   [[nodiscard]] bool is_accurate() const noexcept {
@@ -160,6 +172,7 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
   const size_t reducers = session.stats().reducers;
   std::unique_ptr<bench::PluginAllreduce> plugin;
   if (options.plugin.use) plugin = std::make_unique<bench::PluginAllreduce>(options.plugin, worker, session);
+  const UsageByReducer usage_before = is_reporting ? query_reducers(worker) : UsageByReducer();
   demo.print_header(fmt::format("{} worker processes over {} reducer{}{}", worker.ranks, reducers,
                                 reducers == 1 ? "" : "s",
                                 plugin ? ",\nthrough " + plugin->path() + " as in NCCL" : ""));
@@ -183,7 +196,7 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
   const bool identical = session.reduce(hash, wire::Op::kMin) == session.reduce(hash, wire::Op::kMax);
   plugin.reset();
   const sluice_stats stats = session.stats();
-  const ordered_json shares = is_reporting ? query_reducer_shares(worker) : ordered_json::array();
+  const ordered_json shares = is_reporting ? shares_since(usage_before, worker) : ordered_json::array();
   session.close();
   if (!is_reporting) return identical ? bench::kExitOk : bench::kExitCheckFailed;
 

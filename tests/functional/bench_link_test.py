@@ -42,6 +42,15 @@ class Link(SluiceTest):
         self.assertEqual(head.split(), ["#", "rank", "host", *(reducer.split("*")[0] for reducer in pool.split(",")), "all"])
         self.assertIn("# Out of bounds values : 0 OK", done.stdout)
 
+    def test_no_session_of_a_pair_logs_a_line_into_the_table(self):
+        key = self.make_key()
+        key.chmod(0o644)  # each session logs that others can read it
+        pool = ",".join(self.start_reducer("--key-file", key)[1] for _ in range(2))
+        done = self.run_sluice(*QUICK, "--connect", pool, "--key-file", key)
+        self.assertNotIn("level=info", done.stderr)
+        shown = self.run_sluice("--log-level", "info", *QUICK, "--connect", pool, "--key-file", key)
+        self.assertIn("level=info", shown.stderr)
+
     def test_slow_reducer_is_reported(self):
         addresses = [self.start_reducer()[1] for _ in range(3)]
         relay = Relay(addresses[1], bytes_per_second=SLOW_BYTES_PER_SECOND)

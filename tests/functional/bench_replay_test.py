@@ -76,6 +76,14 @@ class Replay(SluiceTest):
         self.assertRegex(text, r"\n#   median .*\n#      p99 .*\n# Steps                : 3\n")
         self.assertIn("# Wrong values         : 0 OK", text)
 
+    def test_the_data_stays_finite(self):
+        _, address = self.start_reducer("--health")
+        done = self.run_sluice("bench", "replay", "--workers", "2", "-n", "60", "-d", "f16", "--trace", self.write("fast.trace", "0 40000\n"),
+                               "--connect", address)
+        self.assertIn("# Wrong values         : 0 OK", done.stdout)
+        self.assertEqual([line for line in done.stderr.splitlines() if "rank" in line], [])
+        self.assertEqual(set(self.status(address)["findings"].values()), {0})
+
     def test_json_and_csv(self):
         csv = self.folder / "result.csv"
         result = self.run_json("bench", "replay", "--workers", "2", "-n", "3", "--trace", self.trace, "--csv", csv)

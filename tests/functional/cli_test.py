@@ -4,8 +4,12 @@ import hashlib
 import hmac
 import os
 import stat
+import subprocess
 
-from sluice_process import SluiceTest, main
+import sluice_process
+from sluice_process import DEADLINE_S, SluiceTest, environment, main
+
+from capabilities import need  # noqa: E402: sluice_process sets the path
 
 
 class CommandLine(SluiceTest):
@@ -52,6 +56,56 @@ class CommandLine(SluiceTest):
         self.assertIn("NCCL_COLLNET_ENABLE=1", lines)
         self.assertIn("nothing to add", self.run_sluice("install", "--nccl-conf", conf).stdout)
         self.assertEqual(conf.read_text().splitlines(), lines)
+
+    def test_install_says_added_only_after_the_write(self):
+        conf = self.write("nccl.conf", "NCCL_DEBUG=WARN\n")
+        (self.folder / "nccl.conf.new").mkdir()
+        done = self.run_sluice("install", "--nccl-conf", conf, expect=1)
+        self.assertEqual(done.stdout, "")
+        self.expect_one_line(done, f"cannot write {conf}: {conf}.new exists and is not a regular file")
+        self.assertEqual(conf.read_text(), "NCCL_DEBUG=WARN\n")
+
+    def test_install_follows_a_link_and_writes_a_mounted_file_in_place(self):
+        conf = self.write("real.conf", "")
+        conf.chmod(0o640)
+        (self.folder / "nccl.conf").symlink_to("real.conf")
+        self.run_sluice("install", "--nccl-conf", self.folder / "nccl.conf")
+        self.assertTrue((self.folder / "nccl.conf").is_symlink())
+        self.assertIn("NCCL_NET_PLUGIN=sluice\n", conf.read_text())
+        self.assertEqual(stat.S_IMODE(conf.stat().st_mode), 0o640)
+        self.expect_error(1, "Is a directory", "install", "--nccl-conf", self.folder)
+        self.assertIn("NCCL_NET_PLUGIN=sluice\n/dev/stdout: added NCCL_COLLNET_ENABLE=1\n",
+                      self.run_sluice("install", "--nccl-conf", "/dev/stdout").stdout.replace("NCCL_NET_PLUGIN_REF_COUNT=1\n", "", 1))
+        need("bind-mounts")
+        mounted, source = self.write("mounted.conf", ""), self.write("source.conf", "")
+        done = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount --bind "$1" "$2" && "$3" install --nccl-conf "$2" && cat "$2"',
+                               "sh", source, mounted, sluice_process.PROGRAM], capture_output=True, text=True, timeout=DEADLINE_S, env=environment(), check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("added NCCL_NET_PLUGIN=sluice", done.stdout)
+        self.assertIn("NCCL_NET_PLUGIN=sluice\n", source.read_text())
+        self.assertEqual([path.name for path in self.folder.glob("*.new")], [])
+
+    def test_a_misspelled_command_names_the_nearest(self):
+        for arguments, text in ((["reduce"], 'unknown command "reduce"; did you mean "reducer"?'), (["bench", "al"], 'unknown command "al"'),
+                                (["bench", "allreduc", "-b", "4"], 'did you mean "allreduce"?'), (["chekc", "plugin"], 'did you mean "check"?')):
+            with self.subTest(arguments):
+                self.expect_one_line(self.run_sluice(*arguments, expect=64), text)
+        self.expect_one_line(self.run_sluice("bench", expect=64), "subcommand is required")
+        self.expect_one_line(self.run_sluice("--nothing", expect=64), "--nothing")
+
+    def test_results_go_to_devices_and_pipes(self):
+        self.assertEqual(self.run_sluice("plan", "--workers", "4", "--worker-gbps", "100", "--reducer-gbps", "100", "--plot", "/dev/null").stderr, "")
+        self.expect_error(1, "cannot write /dev/full: No space left on device", "plan", "--workers", "4", "--worker-gbps", "100", "--reducer-gbps", "100",
+                          "--plot", "/dev/full")
+        self.assertRegex(self.run_sluice("keygen", "--out", "/dev/stdout").stdout, r"^[0-9a-f]{64}\n$")
+        text = self.run_sluice("plan", "--workers", "4", "--worker-gbps", "100", "--reducer-gbps", "100", "--plot", "/dev/stdout").stdout
+        self.assertIn("</svg>", text)
+        self.assertLess(text.index("reducers"), text.index("<svg"))
+        fifo = self.folder / "fifo"
+        os.mkfifo(fifo)
+        running = self.start("plan", "--workers", "4", "--worker-gbps", "100", "--reducer-gbps", "100", "--plot", fifo)
+        self.assertIn("</svg>", fifo.read_text())
+        self.expect_ends([running])
 
     def test_a_bad_option_is_exit_64(self):
         for arguments in (["--nothing"], [], ["reducer", "--lanes", "many"], ["reducer", "--drain-timeout", "5"], ["reducer", "--idle", "tea"],
@@ -133,6 +187,11 @@ class Keygen(SluiceTest):
         path = self.write("pool.key", "precious")
         self.run_sluice("keygen", "--out", path, expect=64)
         self.assertEqual(path.read_text(), "precious")
+
+    def test_a_link_is_not_followed(self):
+        (self.folder / "link.key").symlink_to("elsewhere.key")
+        self.run_sluice("keygen", "--out", self.folder / "link.key", expect=64)
+        self.assertFalse((self.folder / "elsewhere.key").exists())
 
     def test_a_token_follows_from_key_and_job(self):
         key = self.write("pool.key", "00" * 32 + "\n")

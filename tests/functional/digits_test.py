@@ -1,6 +1,7 @@
 """`sluice demo digits`: bit-identical weights with any number of reducers, and the expected accuracy."""
 
 import itertools
+import os
 
 from sluice_process import SluiceTest, main
 
@@ -57,6 +58,15 @@ class Digits(SluiceTest):
         self.assertGreater(result["bytes_reduced"], 1e6)
         self.assertGreater(result["seconds"], 0)
         self.assertAlmostEqual(sum(share["bytes_received"] for share in result["reducer_shares"]), result["bytes_reduced"], delta=1e4)
+
+    def test_a_standing_pool_reports_the_use_of_this_job_only(self):
+        _, address = self.start_reducer()
+        for _ in range(2):
+            result = self.run_json("demo", "digits", "--epochs", "3", "--workers", "2", "--connect", address)
+            (share,) = result["reducer_shares"]
+            self.assertAlmostEqual(share["bytes_received"], result["bytes_reduced"], delta=1e4)
+            # More than this time on every processor would be time of another job.
+            self.assertLessEqual(share["cpu_seconds"], (result["seconds"] + 5) * os.cpu_count())
 
     def test_output_shows_progress_and_identical_weights(self):
         text = self.run_sluice("demo", "digits", "--epochs", "2", "--workers", "2").stdout

@@ -240,20 +240,21 @@ class ReplayRun {
     return buckets_[bucket].bytes / wire::size_of(options_.dtype);
   }
 
-  void start(size_t bucket) {
+  void start(size_t bucket, wire::Op op) {
     const auto [send, recv] = buffers_.buffers_of(bucket);
-    requests_[bucket] = session_.start(send, recv, elements_of(bucket), options_.dtype, wire::Op::kSum);
+    requests_[bucket] = session_.start(send, recv, elements_of(bucket), options_.dtype, op);
   }
 
-  // Runs one step. Returns the time from its start until every bucket is reduced. Does not check the sums: in
-  // place, each step reduces the results of the step before. count_wrong() checks them.
+  // Runs one step. Returns the time from its start until every bucket is reduced. Averages
+  // as frameworks do: in place, each step reduces the results of the step before, and sums would overflow.
+  // count_wrong() checks sums.
   Nanos run_step() {
     const Nanos begin = monotonic_now();
     size_t finished = 0;  // number of buckets known to be reduced
     for (size_t i = 0; i < buckets_.size(); ++i) {
       wait_until(begin + static_cast<Nanos>(buckets_[i].ready_us) * kMicrosecond, finished, i);
       if (i - finished == kMaxInFlight) session_.wait(requests_[finished++]);
-      start(i);
+      start(i, wire::Op::kAvg);
     }
     while (finished < buckets_.size()) session_.wait(requests_[finished++]);
     return monotonic_now() - begin;
@@ -277,7 +278,7 @@ class ReplayRun {
       const size_t end = std::min(buffers_.end_of_disjoint(begin), begin + kMaxInFlight);
       for (size_t i = begin; i < end; ++i)
         pattern(i).fill(session_.rank(), elements_of(i), buffers_.buffers_of(i).send);
-      for (size_t i = begin; i < end; ++i) start(i);
+      for (size_t i = begin; i < end; ++i) start(i, wire::Op::kSum);
       for (size_t i = begin; i < end; ++i) session_.wait(requests_[i]);
       for (size_t i = begin; i < end; ++i)
         wrong += pattern(i).count_wrong(buffers_.buffers_of(i).recv, elements_of(i));

@@ -2,6 +2,7 @@
 // own: allreduce, latency, link and soak.
 #include "cli/commands/bench/bench_commands.h"
 
+#include <cstdlib>
 #include <memory>
 
 #include "bench/e2e/allreduce/allreduce_bench.h"
@@ -13,6 +14,7 @@
 #include "cli/options/nccl_flags.h"
 #include "cli/options/option_set.h"
 #include "cli/options/worker_flags.h"
+#include "cli/process/logging.h"
 
 namespace sluice::cli {
 namespace {
@@ -135,10 +137,14 @@ void add_link(CLI::App& bench, Command& chosen, const Arguments& arguments) {
   set.flag("--fail-slow", o.fail_slow, "exit 2 when a link is slow");
   add_output_options(set, o.json, o.csv);
   flags->worker.add_to(set);
-  run_when_selected(*app, chosen, flags, [&arguments](const Flags& f) {
+  const CLI::App* program = bench.get_parent();
+  run_when_selected(*app, chosen, flags, [&arguments, program](const Flags& f) {
     bench::check(f.options);
     f.worker.require_reducers("bench link");
     if (!f.worker.is_worker()) return bench::launch(f.worker.launch(arguments));
+    // The lines of a session for each pair would interrupt the table.
+    if (program->count("--log-level") == 0 && std::getenv("SLUICE_LOG_LEVEL") == nullptr)
+      set_log_level("warn");
     return bench::run_link(f.options, f.worker.worker());
   });
 }
