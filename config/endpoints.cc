@@ -53,7 +53,8 @@ Result<void> check_host(std::string_view host) {
   if (host.size() > kMaxHost)
     return invalid("host is longer than " + std::to_string(kMaxHost) + " characters");
   if (host.find_first_of(kSpaces) != std::string_view::npos)
-    return invalid("found a space in the host; separate reducers by \",\", in a file by line breaks");
+    return invalid(
+        "a space is not allowed in a host name; separate reducers by \",\", in a file by line breaks");
   if (host.find(':') != std::string_view::npos) return {};  // an IPv6 address, which has been checked
   const auto is_allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||

@@ -91,7 +91,6 @@ class CommandLine(SluiceTest):
             with self.subTest(arguments):
                 self.expect_one_line(self.run_sluice(*arguments, expect=64), text)
         self.expect_one_line(self.run_sluice("bench", expect=64), "subcommand is required")
-        self.expect_one_line(self.run_sluice("--nothing", expect=64), "--nothing")
 
     def test_results_go_to_devices_and_pipes(self):
         self.assertEqual(self.run_sluice("plan", "--workers", "4", "--worker-gbps", "100", "--reducer-gbps", "100", "--plot", "/dev/null").stderr, "")

@@ -75,8 +75,8 @@ TEST(Endpoints, TellsWhatIsWrongWithAnItemThatIsNoAddress) {
   EXPECT_THAT(error_of("\xEF\xBB\xBF"
                        "10.0.0.1,b"),
               HasSubstr("byte order mark"));
-  EXPECT_THAT(error_of("a b"), HasSubstr("found a space"));
-  EXPECT_THAT(error_of("a\r\nb"), HasSubstr("found a space"));
+  EXPECT_THAT(error_of("a b"), HasSubstr("a space is not allowed"));
+  EXPECT_THAT(error_of("a\r\nb"), HasSubstr("a space is not allowed"));
   for (const char* const text : {"10.0.0", "10.0.0.256", "7470", "1.2.3.4.5", "10.0.0.1."})
     EXPECT_THAT(error_of(text), HasSubstr("four numbers from 0 to 255"));
   for (const char* const text : {"a+b", "h\xC3\xB6st", "a|b", "$HOST", "a/b", "@a,b"})

@@ -39,14 +39,14 @@ TEST(PoolText, AcceptsAnMpiHostfile) {
   ASSERT_TRUE(parsed.has_value()) << parsed.error().text;
   EXPECT_EQ(*parsed, (std::vector<Endpoint>{{.host = "j-worker-0.j.ns.svc"},
                                             {.host = "b", .port = 7471, .weight = 2}}));
-  EXPECT_THAT(error_of("a slots=many"), StartsWith("1:1: \"a slots=many\": host contains"));
+  EXPECT_THAT(error_of("a slots=many"), StartsWith("1:1: \"a slots=many\": a space is not allowed"));
   EXPECT_THAT(error_of("a cores=4"), StartsWith("1:1: "));
 }
 
 TEST(PoolText, ErrorsNameLineAndColumn) {
   EXPECT_EQ(error_of("a\n  b:99999\n"), "2:3: \"b:99999\": port \"99999\" is not in 1..65535");
   EXPECT_THAT(error_of("a\n#\n\n\tb*0"), StartsWith("4:2: \"b*0\": weight"));
-  EXPECT_THAT(error_of("a, b"), StartsWith("1:1: \"a, b\": host contains"));
+  EXPECT_THAT(error_of("a, b"), StartsWith("1:1: \"a, b\": found more than one reducer"));
   EXPECT_EQ(error_of("a\nb\na:7470"), "3:1: \"a:7470\": duplicate of entry 1");
   EXPECT_EQ(error_of("# empty\n"), "1:1: expected host[:port][*weight], found an empty list");
   EXPECT_EQ(error_of(""), "1:1: expected host[:port][*weight], found an empty list");

@@ -110,7 +110,7 @@ TEST(DiscoveryCases, MatchTheTable) {
 }
 
 TEST(Discovery, ReportsWhyEarlierSourcesWereSkipped) {
-  const json c = {{"env", {{"SLUICE_SLURM_NODELIST", "a"}}}};
+  const json c = {{"env", {{"VC_REDUCER_HOSTS", "a"}}}};
   FakeEnvironment fake(c);
   const auto outcome = discover(fake.env);
   ASSERT_TRUE(outcome && outcome->result);

@@ -207,7 +207,9 @@ TEST(SizingPlan, ChoosesFromTheProvidersTypes) {
   // Workers on InfiniBand need reducer types on InfiniBand, and workers on Ethernet types on Ethernet.
   EXPECT_EQ(plan_of(request_by_types(8, "Standard_ND96isr_H100_v5", "")).reducer.network(),
             VmNetwork::kInfiniBand);
-  EXPECT_EQ(plan_of(request_by_types(8, "Standard_ND96asr_v4", "")).reducer.type, "Standard_F72s_v2");
+  PlanRequest ethernet = request_by_types(8, "Standard_ND96asr_v4", "");
+  ethernet.ethernet = true;
+  EXPECT_EQ(plan_of(ethernet).reducer.type, "Standard_F72s_v2");
 }
 
 TEST(SizingPlan, UsesTheUsersValues) {
@@ -256,8 +258,9 @@ TEST(SizingPlan, WarnsAboutOldAndUncertainValues) {
   EXPECT_THAT(error_of(tier), HasSubstr("--tier1"));
   tier.tier1 = true;
   EXPECT_THAT(plan_of(tier).warnings, Contains(HasSubstr("Tier_1 networking")));
-  EXPECT_THAT(plan_of(request_by_types(8, "Standard_ND96asr_v4", "Standard_HB176rs_v4")).warnings,
-              Contains(HasSubstr("over InfiniBand")));
+  PlanRequest mixed = request_by_types(8, "Standard_ND96asr_v4", "Standard_HB176rs_v4");
+  mixed.ethernet = true;
+  EXPECT_THAT(plan_of(mixed).warnings, Contains(HasSubstr("over InfiniBand")));
   EXPECT_THAT(plan_of(request_by_types(8, "p4d.24xlarge", "hpc7g.16xlarge")).warnings,
               Contains(HasSubstr("EFA")));
   EXPECT_THAT(plan_of(request_by_types(8, "p5.48xlarge", "c5n.18xlarge")).warnings,
