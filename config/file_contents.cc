@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -53,12 +54,25 @@ Result<std::string> text_or_error(FileContents file, const std::string& path, si
     case FileContents::Status::kUnreadable: break;
   }
   const std::string shown = kind.empty() ? path : std::string(kind) + " " + path;
-  return fail(Errc::kSystem, "cannot read " + shown + ": " + std::strerror(file.error));
+  return fail(Errc::kSystem, read_failure(shown, path, file.error));
 }
 
 Result<std::string> read_text_file(const std::string& path, size_t max_bytes, FileKind kind,
                                    std::string_view noun, std::string_view shown_kind) {
   return text_or_error(read_file_contents(path, max_bytes, kind), path, max_bytes, noun, shown_kind);
+}
+
+std::string read_failure(const std::string& shown, const std::string& path, int error) {
+  std::string text = "cannot read " + shown + ": " + std::strerror(error);
+  struct stat info {};
+  // Typical of a container's user, and of a unit with DynamicUser=.
+  if (error != EACCES || ::stat(path.c_str(), &info) != 0) return text;
+  std::array<char, 200> detail{};
+  std::snprintf(detail.data(), detail.size(),
+                "; its owner is user %u and its mode %04o, but this process is user %u: run it as the owner, "
+                "chown the file, or in systemd use LoadCredential=",
+                info.st_uid, info.st_mode & 07777, ::geteuid());
+  return text + detail.data();
 }
 
 }  // namespace sluice::config

@@ -32,4 +32,8 @@ enum class FileKind : uint8_t { kRegular, kAny };
 [[nodiscard]] Result<std::string> read_text_file(const std::string& path, size_t max_bytes, FileKind kind,
                                                  std::string_view noun, std::string_view shown_kind = "");
 
+// Returns "cannot read SHOWN: REASON" for an `errno` of opening or reading `path`. If the reason is the
+// file's owner and mode, the text names them and what to do.
+[[nodiscard]] std::string read_failure(const std::string& shown, const std::string& path, int error);
+
 }  // namespace sluice::config

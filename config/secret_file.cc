@@ -3,8 +3,9 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
+
+#include "config/file_contents.h"
 
 namespace sluice::config {
 namespace {
@@ -28,7 +29,7 @@ Result<SecretFile> read_secret_file(const std::string& path) {
   std::array<char, 4 * kDigits + 1> buffer{};
   file.read(buffer.data(), buffer.size());
   if (!file.is_open() || file.bad()) {
-    return fail(Errc::kSystem, "cannot read " + path + ": " + std::strerror(errno != 0 ? errno : EIO));
+    return fail(Errc::kSystem, read_failure(path, path, errno != 0 ? errno : EIO));
   }
   const std::string_view whole(buffer.data(), static_cast<size_t>(file.gcount()));
   const size_t first = whole.find_first_not_of(kSpaces);

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
 
 #include "tests/support/temporary_file.h"
 
@@ -47,6 +50,20 @@ TEST(SecretFile, ReportsWhyAFileCannotBeRead) {
   ASSERT_FALSE(read.has_value());
   EXPECT_EQ(read.error().code, Errc::kSystem);
   EXPECT_THAT(read.error().text, HasSubstr("No such file"));
+}
+
+// As in a container whose user is not the owner of the mounted file.
+TEST(SecretFile, NamesTheUserWhoMayNotReadIt) {
+  const TemporaryFile file(secret_text({}), 0000);
+  const auto read_as_other = [&] {
+    if (::geteuid() == 0 && ::setuid(65532) != 0) ::_exit(2);
+    const auto read = read_secret_file(file.path());
+    std::fputs(read ? "it was read" : read.error().text.c_str(), stderr);
+    ::_exit(0);
+  };
+  EXPECT_EXIT(read_as_other(), ::testing::ExitedWithCode(0),
+              "Permission denied; its owner is user [0-9]+ and its mode 0000, but this process is user "
+              "[0-9]+: run it as the owner, chown the file");
 }
 
 }  // namespace
