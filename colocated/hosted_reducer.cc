@@ -147,7 +147,7 @@ Result<std::unique_ptr<LocalReducer>> find_or_start(const LocalReducerRequest& r
   auto started = reducer::Reducer::start(reducer_options(request, options));
   // The last session's reducer may still be closing a port that was asked for.
   const Nanos deadline = monotonic_now() + kPortWait;
-  while (!started && request.port != 0 && started.error().code == Errc::kSystem &&
+  while (!started && request.port != 0 && started.error().code == Errc::kAddressInUse &&
          monotonic_now() < deadline) {
     std::this_thread::sleep_for(kLeavePoll);
     started = reducer::Reducer::start(reducer_options(request, options));

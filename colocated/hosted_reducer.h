@@ -17,7 +17,7 @@ struct HostOptions {
 // address a place at that reducer. The reducer serves these sessions only. It has one control thread and one
 // lane thread, which end with the last place. A child of fork() has none of its parent's reducers, and starts
 // its own for its own sessions. Errors of the factory: kMemoryLimit for a session whose memory exceeds the
-// limit; kInvalidArgument, kSystem, kUnsupported. Any thread.
+// limit; kInvalidArgument, kAddressInUse, kSystem, kUnsupported. Any thread.
 [[nodiscard]] engine::LocalReducerFactory local_reducer_factory(const HostOptions& options);
 
 }  // namespace sluice::colocated

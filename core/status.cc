@@ -47,6 +47,7 @@ std::string_view to_string(Errc code) noexcept {
     case Errc::kSystem: return "system";
     case Errc::kInternal: return "internal";
     case Errc::kExhausted: return "exhausted";
+    case Errc::kAddressInUse: return "address_in_use";
   }
   return "unknown";
 }

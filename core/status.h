@@ -54,7 +54,8 @@ enum class Errc : uint16_t {
   kUnsupported = 81,
   kSystem = 82,
   kInternal = 83,
-  kExhausted = 84,  // a fixed-size table is full
+  kExhausted = 84,     // a fixed-size table is full
+  kAddressInUse = 85,  // another process listens on the port
 };
 
 // The stable lower-case name, such as "bad_header_crc", for metric labels and messages. "unknown" for a

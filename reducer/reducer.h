@@ -126,7 +126,7 @@ class Reducer {
 
   // Binds the port and starts the threads; accepts connections when it returns. Errors, with details in the
   // text: kInvalidArgument (contradicting options, no key off loopback), kUnsupported (RDMA required, but no
-  // device), kSystem (port in use, key file unreadable, no descriptor or thread left).
+  // device), kAddressInUse, kSystem (key file unreadable, no descriptor or thread left).
   [[nodiscard]] static Result<std::unique_ptr<Reducer>> start(const ReducerOptions& options);
 
   [[nodiscard]] virtual uint16_t port() const noexcept = 0;

@@ -100,8 +100,7 @@ Failure failure_of(const Error& error, const ConfigFileOptions& config_file) {
     return config_file.path.empty() ? Failure(bench::kExitUsage, error.text)
                                     : Failure(bench::kExitConfig, config_file.path + ": " + error.text);
   }
-  return {error.text.find("in use") != std::string::npos ? bench::kExitTryAgain : bench::kExitFailure,
-          error.text};
+  return {error.code == Errc::kAddressInUse ? bench::kExitTryAgain : bench::kExitFailure, error.text};
 }
 
 std::string joined(const std::vector<std::string>& items) {

@@ -45,6 +45,7 @@ sluice_status to_status(Errc code) noexcept {
     case Errc::kBadEncoding:
     case Errc::kBadField:
     case Errc::kUnexpectedMessage: return SLUICE_PROTOCOL;
+    case Errc::kAddressInUse:
     case Errc::kSystem: return SLUICE_SYSTEM;
     case Errc::kInternal: return SLUICE_INTERNAL;
   }

@@ -39,7 +39,7 @@ class HttpServer {
   // Ends the thread. The status source must not call back any more.
   virtual ~HttpServer() = default;
 
-  // Binds the port; the server answers after start(). Errors: kSystem ("address already in use" in the text).
+  // Binds the port; the server answers after start(). Errors: kAddressInUse, kSystem.
   // `data_host` is the reducer's listen address, whose network interface the metrics show.
   [[nodiscard]] static Result<std::unique_ptr<HttpServer>> bind(const HttpOptions& options,
                                                                 const std::string& data_host);

@@ -57,7 +57,7 @@ class BuiltFile(SluiceTest):
             self.assertEqual(re.findall(r"\(NEEDED\).*(?:ssl|crypto|sluice_tls).*", readelf("--dynamic", of=file)), [])
         library = nccl_player.library_beside_plugin("libsluice_tls.so")
         if library.exists():
-            self.assertEqual(exported(library), {"sluice_tls_v1"})
+            self.assertEqual(exported(library), {"sluice_tls_v2"})
 
     def test_uses_no_symbol_of_cuda(self):
         undefined = [name for name, defined in symbols(nccl_player.PLUGIN) if not defined]

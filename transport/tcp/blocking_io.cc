@@ -78,12 +78,9 @@ Result<void> tls_handshake(Socket& socket, const TlsContext& context, const TlsP
     using Step = SecureStream::Step;
     const Step step = (*stream)->handshake();
     if (step == Step::kDone) break;
-    if (step == Step::kFailed) {
-      const std::string text = (*stream)->error();
-      // The texts of transport/tls/error_text.cc for a peer that ends. One that refuses sends an alert first.
-      const bool has_ended = text.ends_with(": connection closed") || text.ends_with(": connection reset");
-      return fail(has_ended ? Errc::kReset : Errc::kUnauthenticated, text);
-    }
+    // A peer that refuses sends an alert first.
+    if (step == Step::kPeerEnded) return fail(Errc::kReset, (*stream)->error());
+    if (step == Step::kFailed) return fail(Errc::kUnauthenticated, (*stream)->error());
     const short events = step == Step::kWantsRead ? POLLIN : POLLOUT;
     if (const Status ready = wait_ready(socket.fd(), events, until); !ready.ok())
       return fail(ready.code(),

@@ -74,7 +74,8 @@ Result<Socket> listen_one(const addrinfo& at, const SocketOptions& options, int 
   applied = apply_options(s.fd(), options);
   if (::bind(s.fd(), at.ai_addr, at.ai_addrlen) != 0 || ::listen(s.fd(), backlog) != 0) {
     const bool no_such_family = errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT;
-    return fail(no_such_family ? Errc::kUnsupported : Errc::kSystem, error_text(errno));
+    const Errc code = errno == EADDRINUSE ? Errc::kAddressInUse : Errc::kSystem;
+    return fail(no_such_family ? Errc::kUnsupported : code, error_text(errno));
   }
   return s;
 }
@@ -120,7 +121,8 @@ Result<Socket> listen_on(const std::string& host, uint16_t port, const SocketOpt
     last = s.error();
     if (last.code != Errc::kUnsupported) break;  // the host has IPv6, so the error applies to IPv4 too
   }
-  return add_context("cannot listen on " + where, {any ? Errc::kSystem : last.code, last.text});
+  return add_context("cannot listen on " + where,
+                     {any && last.code == Errc::kUnsupported ? Errc::kSystem : last.code, last.text});
 }
 
 }  // namespace sluice::transport::tcp

@@ -60,7 +60,7 @@ Result<const SluiceTlsApi*> load() {
         cause = text != nullptr ? text : "unknown error";
       continue;
     }
-    const auto get = reinterpret_cast<decltype(&sluice_tls_v1)>(::dlsym(library, "sluice_tls_v1"));
+    const auto get = reinterpret_cast<decltype(&sluice_tls_v2)>(::dlsym(library, "sluice_tls_v2"));
     const SluiceTlsApi* const api = get == nullptr ? nullptr : get();
     if (api != nullptr && api->version == kSluiceTlsVersion) return api;  // never unloaded
     cause = path + " has an incompatible version";

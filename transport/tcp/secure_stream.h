@@ -20,7 +20,7 @@ namespace sluice::transport::tcp {
 // SecureStream is the TLS state of one connection. One thread at a time. The socket must outlive it.
 class SecureStream {
  public:
-  enum class Step : uint8_t { kDone, kWantsRead, kWantsWrite, kFailed };
+  enum class Step : uint8_t { kDone, kWantsRead, kWantsWrite, kFailed, kPeerEnded };
 
   SecureStream(const SluiceTlsApi& api, SluiceTlsStream& stream) noexcept : api_(api), stream_(stream) {}
   SecureStream(const SecureStream&) = delete;

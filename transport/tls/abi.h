@@ -40,6 +40,7 @@ enum SluiceTlsStep {
   kSluiceTlsWantsRead = 1,   // call again when the socket is readable
   kSluiceTlsWantsWrite = 2,  // call again when the socket is writable
   kSluiceTlsFailed = 3,      // the alert, if any, was sent as far as the socket accepted it
+  kSluiceTlsPeerEnded = 4,   // the connection ended without an alert: the peer's process ended, or a host
 };
 
 struct SluiceTlsApi {
@@ -67,8 +68,8 @@ struct SluiceTlsApi {
   const char* (*error)(const SluiceTlsStream* stream);  // text of the last failure; never null
 };
 
-inline constexpr uint32_t kSluiceTlsVersion = 1;
+inline constexpr uint32_t kSluiceTlsVersion = 2;
 inline constexpr size_t kSluiceTlsPskBytes = 32;
 
-__attribute__((visibility("default"))) const SluiceTlsApi* sluice_tls_v1(void);
+__attribute__((visibility("default"))) const SluiceTlsApi* sluice_tls_v2(void);
 }

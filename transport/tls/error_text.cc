@@ -8,6 +8,11 @@
 
 namespace sluice::tls {
 
+bool connection_ended() noexcept {
+  const unsigned long first = ERR_peek_error();
+  return first == 0 || ERR_GET_REASON(first) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+}
+
 void format_error(const char* what, char* error, size_t error_bytes) noexcept {
   // The first error is the cause; later errors are its consequences.
   const unsigned long first = ERR_peek_error();

@@ -41,6 +41,6 @@ constexpr SluiceTlsApi kApi = {
 
 }  // namespace
 
-const SluiceTlsApi* sluice_tls_v1(void) {
+const SluiceTlsApi* sluice_tls_v2(void) {
   return &kApi;
 }

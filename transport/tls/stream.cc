@@ -121,11 +121,16 @@ int SluiceTlsStream::fail(const char* what) noexcept {
     std::snprintf(error.data(), error.size(),
                   "%s: unexpected handshake messages or repeated key updates from the peer", what);
   } else if (!failed_) {
+    ended_without_alert_ = sluice::tls::connection_ended();
     sluice::tls::format_error(ssl_, what, error.data(), error.size());
   }
   ERR_clear_error();
   failed_ = true;
   return -1;
+}
+
+SluiceTlsStep SluiceTlsStream::failed_step() const noexcept {
+  return ended_without_alert_ ? kSluiceTlsPeerEnded : kSluiceTlsFailed;
 }
 
 // Checks what OpenSSL does not require: the client names a protocol, the server uses the pre-shared key, if
@@ -161,7 +166,7 @@ void SluiceTlsStream::on_handshake_message(std::span<const unsigned char> messag
 }
 
 SluiceTlsStep SluiceTlsStream::handshake() noexcept {
-  if (failed_) return kSluiceTlsFailed;
+  if (failed_) return failed_step();
   short_read_ = false;
   ERR_clear_error();
   const int done = handshake_done_ ? 1 : SSL_do_handshake(ssl_);
@@ -174,7 +179,7 @@ SluiceTlsStep SluiceTlsStream::handshake() noexcept {
   const Flush flushed = flush();  // sends an alert too
   if (failed_ || flushed == Flush::kBroken) {
     static_cast<void>(fail("TLS handshake"));
-    return kSluiceTlsFailed;
+    return failed_step();
   }
   if (flushed == Flush::kWouldBlock) return kSluiceTlsWantsWrite;
   return done == 1 ? kSluiceTlsDone : kSluiceTlsWantsRead;

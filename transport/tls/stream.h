@@ -55,6 +55,7 @@ struct SluiceTlsStream {
   [[nodiscard]] Flush flush() noexcept;
   [[nodiscard]] bool encrypt(const void* data, size_t bytes) noexcept;
   [[nodiscard]] int fail(const char* what) noexcept;
+  [[nodiscard]] SluiceTlsStep failed_step() const noexcept;
 
   SSL* ssl_ = nullptr;
   SSL_SESSION* psk_ = nullptr;
@@ -62,6 +63,7 @@ struct SluiceTlsStream {
   bool server_ = false;
   bool handshake_done_ = false;
   bool failed_ = false;
+  bool ended_without_alert_ = false;  // the cause of failed_ is the end of the connection
   bool socket_ended_ = false;
   bool peer_ended_ = false;  // the peer sent close_notify
   bool close_notify_sent_ = false;

@@ -217,7 +217,7 @@ void serve_one_group(int listener, Nanos spin) {
 void run_star_server(const StarServerOptions& options) {
   auto listening = tcp::listen_on(options.host, options.port, {});
   if (!listening) {
-    throw Failure(listening.error().text.find("in use") != std::string::npos ? kExitTryAgain : kExitFailure,
+    throw Failure(listening.error().code == Errc::kAddressInUse ? kExitTryAgain : kExitFailure,
                   listening.error().text);
   }
   const tcp::Socket listener = std::move(*listening);

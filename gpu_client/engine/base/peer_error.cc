@@ -5,7 +5,7 @@ namespace {
 
 // Codes that protocol.md lists as "local, not sent".
 bool is_local(Errc code) noexcept {
-  return code >= Errc::kInvalidArgument && code <= Errc::kExhausted;
+  return code >= Errc::kInvalidArgument && code <= Errc::kAddressInUse;
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ class PeerSocket {
     using Step = transport::tcp::SecureStream::Step;
     const Step step = tls_->handshake();
     if (step == Step::kDone) return handler(std::string());
-    if (step == Step::kFailed) return handler(tls_->error());
+    if (step == Step::kFailed || step == Step::kPeerEnded) return handler(tls_->error());
     const auto ready =
         step == Step::kWantsRead ? asio::ip::tcp::socket::wait_read : asio::ip::tcp::socket::wait_write;
     socket_.async_wait(

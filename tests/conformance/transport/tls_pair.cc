@@ -47,13 +47,14 @@ TlsPair tls_pair(const std::string& host, const TlsTestConfig& config) {
   }
   using Step = tcp::SecureStream::Step;
   Step at_client = Step::kWantsRead, at_server = Step::kWantsRead;
-  const auto is_finished = [](Step step) { return step == Step::kDone || step == Step::kFailed; };
+  const auto has_failed = [](Step step) { return step == Step::kFailed || step == Step::kPeerEnded; };
+  const auto is_finished = [has_failed](Step step) { return step == Step::kDone || has_failed(step); };
   const Nanos deadline = monotonic_now() + 20 * kSecond;
   // One side may finish before the other fails. A failure of either side ends the loop.
   while (monotonic_now() < deadline) {
     if (!is_finished(at_client)) at_client = (*c)->handshake();
     if (!is_finished(at_server)) at_server = (*s)->handshake();
-    if (at_client == Step::kFailed || at_server == Step::kFailed) break;
+    if (has_failed(at_client) || has_failed(at_server)) break;
     if (is_finished(at_client) && is_finished(at_server)) {
       pair.client.attach_tls(std::move(*c));
       pair.server.attach_tls(std::move(*s));

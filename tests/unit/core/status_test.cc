@@ -48,6 +48,7 @@ TEST(Status, KeepsTheNumbersOfTheProtocol) {
   EXPECT_EQ(static_cast<int>(Errc::kShutdown), 69);
   EXPECT_EQ(static_cast<int>(Errc::kInvalidArgument), 80);
   EXPECT_EQ(static_cast<int>(Errc::kExhausted), 84);
+  EXPECT_EQ(static_cast<int>(Errc::kAddressInUse), 85);
 }
 
 TEST(Status, NamesTheNumberOfANewerPeerUnknown) {

@@ -132,7 +132,7 @@ TEST(Socket, ReportsAPortInUse) {
   for (const char* host : {"127.0.0.1", ""}) {
     const auto second = listen_on(host, port, {});
     ASSERT_FALSE(second.has_value());
-    EXPECT_EQ(second.error().code, Errc::kSystem);
+    EXPECT_EQ(second.error().code, Errc::kAddressInUse);
     EXPECT_THAT(second.error().text, HasSubstr("address already in use"));
     EXPECT_THAT(second.error().text, HasSubstr(std::to_string(port)));
   }
