@@ -20,9 +20,6 @@
 namespace sluice::colocated {
 namespace {
 
-using engine::LocalReducer;
-using engine::LocalReducerRequest;
-
 constexpr auto kLeavePoll = std::chrono::milliseconds(2);
 constexpr Nanos kPortWait = 2 * kSecond;
 
@@ -165,7 +162,7 @@ Result<std::unique_ptr<LocalReducer>> find_or_start(const LocalReducerRequest& r
 
 }  // namespace
 
-engine::LocalReducerFactory local_reducer_factory(const HostOptions& options) {
+LocalReducerFactory local_reducer_factory(const HostOptions& options) {
   return [options](const LocalReducerRequest& request) { return find_or_start(request, options); };
 }
 

@@ -2,7 +2,7 @@
 // (docs/design/adr/0019-co-located-reducers.md).
 #pragma once
 
-#include "gpu_client/engine/join/colocation.h"
+#include "colocated/local_reducer.h"
 
 namespace sluice::colocated {
 
@@ -18,6 +18,6 @@ struct HostOptions {
 // lane thread, which end with the last place. A child of fork() has none of its parent's reducers, and starts
 // its own for its own sessions. Errors of the factory: kMemoryLimit for a session whose memory exceeds the
 // limit; kInvalidArgument, kAddressInUse, kSystem, kUnsupported. Any thread.
-[[nodiscard]] engine::LocalReducerFactory local_reducer_factory(const HostOptions& options);
+[[nodiscard]] LocalReducerFactory local_reducer_factory(const HostOptions& options);
 
 }  // namespace sluice::colocated

@@ -8,8 +8,8 @@
 
 namespace sluice::nccl::collnet {
 
-using engine::LocalReducer;
-using engine::LocalReducerRequest;
+using colocated::LocalReducer;
+using colocated::LocalReducerRequest;
 
 Result<void> open_meeting_point(engine::JoinOptions& join, const std::string& address,
                                 std::string& announcement) {

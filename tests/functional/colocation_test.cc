@@ -119,16 +119,16 @@ TEST_F(ColocationTest, NamesTheRankThatDoesNotCome) {
 }
 
 // Class OtherPort is a reducer whose port the other ranks cannot reach.
-class OtherPort final : public engine::LocalReducer {
+class OtherPort final : public colocated::LocalReducer {
  public:
-  OtherPort(std::unique_ptr<engine::LocalReducer> inner, uint16_t port)
+  OtherPort(std::unique_ptr<colocated::LocalReducer> inner, uint16_t port)
       : inner_(std::move(inner)), port_(port) {}
   uint64_t id() const noexcept override { return inner_->id(); }
   uint16_t port() const noexcept override { return port_; }
   void wait_for_leave(Nanos deadline) noexcept override { inner_->wait_for_leave(deadline); }
 
  private:
-  const std::unique_ptr<engine::LocalReducer> inner_;
+  const std::unique_ptr<colocated::LocalReducer> inner_;
   const uint16_t port_;
 };
 
@@ -139,7 +139,7 @@ TEST_F(ColocationTest, GivesNoShareToAReducerThatARankCannotReach) {
     if (rank != 2) return;
     o.join.colocation.start_reducer =
         [closed, start = o.join.colocation.start_reducer](
-            const engine::LocalReducerRequest& r) -> Result<std::unique_ptr<engine::LocalReducer>> {
+            const colocated::LocalReducerRequest& r) -> Result<std::unique_ptr<colocated::LocalReducer>> {
       auto started = start(r);
       if (!started) return started;
       return std::make_unique<OtherPort>(std::move(*started), closed);
@@ -151,7 +151,7 @@ TEST_F(ColocationTest, GoesOnWhereARankCannotStartAReducer) {
   expect_sums(3, [](uint32_t rank, engine::SessionOptions& o) {
     if (rank != 1) return;
     o.join.colocation.start_reducer =
-        [](const engine::LocalReducerRequest&) -> Result<std::unique_ptr<engine::LocalReducer>> {
+        [](const colocated::LocalReducerRequest&) -> Result<std::unique_ptr<colocated::LocalReducer>> {
       return fail(Errc::kSystem, "no thread available");
     };
   });
@@ -176,7 +176,7 @@ TEST_F(ColocationTest, FailsEverywhereWhenNoRankHasAReducer) {
       [](uint32_t, engine::SessionOptions& o) {
         o.join.connect_timeout = kSecond;
         o.join.colocation.start_reducer =
-            [](const engine::LocalReducerRequest&) -> Result<std::unique_ptr<engine::LocalReducer>> {
+            [](const colocated::LocalReducerRequest&) -> Result<std::unique_ptr<colocated::LocalReducer>> {
           return fail(Errc::kSystem, "no thread available");
         };
       },
@@ -284,13 +284,13 @@ TEST_F(ColocationTest, AChildOfForkHasItsOwnReducerAndKeepsNoPortOpen) {
   const auto errors = run(
       2,
       [&](uint32_t, engine::SessionOptions& o) {
-        o.join.colocation.start_reducer =
-            [&mutex, &ports, start = o.join.colocation.start_reducer](const engine::LocalReducerRequest& r) {
-              auto started = start(r);
-              const std::lock_guard lock(mutex);
-              if (started) ports.push_back((*started)->port());
-              return started;
-            };
+        o.join.colocation.start_reducer = [&mutex, &ports, start = o.join.colocation.start_reducer](
+                                              const colocated::LocalReducerRequest& r) {
+          auto started = start(r);
+          const std::lock_guard lock(mutex);
+          if (started) ports.push_back((*started)->port());
+          return started;
+        };
       },
       [&](uint32_t rank, engine::Session& session) {
         created_all.arrive_and_wait();
@@ -335,13 +335,13 @@ TEST_F(ColocationTest, RefusesAStrangerAtACoLocatedReducer) {
   const auto errors = run(
       2,
       [&](uint32_t, engine::SessionOptions& o) {
-        o.join.colocation.start_reducer =
-            [&mutex, &ports, start = o.join.colocation.start_reducer](const engine::LocalReducerRequest& r) {
-              auto started = start(r);
-              const std::lock_guard lock(mutex);
-              if (started) ports.push_back((*started)->port());
-              return started;
-            };
+        o.join.colocation.start_reducer = [&mutex, &ports, start = o.join.colocation.start_reducer](
+                                              const colocated::LocalReducerRequest& r) {
+          auto started = start(r);
+          const std::lock_guard lock(mutex);
+          if (started) ports.push_back((*started)->port());
+          return started;
+        };
       },
       [&](uint32_t rank, engine::Session& session) {
         if (rank == 0) {

@@ -262,7 +262,7 @@ class Negotiation {
   const std::span<const Handshake> pool_;
   const SessionLog log_;
   const bool meets_at_own_reducer_;
-  std::unique_ptr<LocalReducer> own_;
+  std::unique_ptr<colocated::LocalReducer> own_;
   std::unique_ptr<GatherConnection> gather_;
   std::vector<PeerInfo> infos_;  // by rank
   Colocation result_;
@@ -270,9 +270,9 @@ class Negotiation {
 
 }  // namespace
 
-Result<std::unique_ptr<LocalReducer>> start_local_reducer(const JoinOptions& options,
-                                                          const Identity& identity, const std::string& host,
-                                                          uint16_t port) {
+Result<std::unique_ptr<colocated::LocalReducer>> start_local_reducer(const JoinOptions& options,
+                                                                     const Identity& identity,
+                                                                     const std::string& host, uint16_t port) {
   const ColocationOptions& colocation = options.colocation;
   if (!colocation.start_reducer) return fail(Errc::kUnsupported, "this program cannot host a reducer");
   if (identity.tls && (!identity.token || identity.tls->context->has_ca()))

@@ -42,7 +42,7 @@ struct Membership {
   uint64_t incarnation = 0;
   bool fault_tolerant = false;  // this rank and every reducer of the view support recovery from losses
   // Of the view, in this process; null: none. Outlives the connections, for which its end would wait.
-  std::unique_ptr<LocalReducer> local_reducer;
+  std::unique_ptr<colocated::LocalReducer> local_reducer;
   std::vector<ReducerReservation> reservations;  // in the order of the view; the first reducer is the arbiter
 };
 

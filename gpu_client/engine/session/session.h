@@ -207,7 +207,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   uint32_t late_rank_ = wire::kNoRank;  // the last one recorded; used by on_waiting() only
 
   // Null without one. Outlives every connection to it.
-  std::unique_ptr<LocalReducer> local_reducer_;
+  std::unique_ptr<colocated::LocalReducer> local_reducer_;
   // In the order of their creation. context_ and its endpoints are destroyed before the objects that they
   // call.
   std::unique_ptr<OpTable> table_;
