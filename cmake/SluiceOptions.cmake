@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 
 option(SLUICE_TESTS "Build the tests" ON)
-option(SLUICE_TESTS_TOGETHER "Compile the sources of tests and tools as unity builds: faster for a full build, slower for an incremental one" OFF)
+option(SLUICE_LONG_TESTS "Build the programs of tests and benchmarks that ./test.sh leaves out and ./test.sh --all runs" ON)
 option(SLUICE_WERROR "Treat warnings as errors" OFF)
 option(SLUICE_FUZZ "Build libFuzzer targets (clang only)" OFF)
 set(SLUICE_SANITIZE "" CACHE STRING "Sanitizers for all targets: address,undefined or thread")

@@ -40,12 +40,9 @@ if(SLUICE_FUZZ)
   target_compile_options(sluice_build_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Sanitizer builds are unity builds: most of their compile time is the instrumentation of large headers such as CLI11, and
-# incremental builds with sanitizers are rare. The release build tests the code as it is shipped.
+# The presets release, asan-ubsan and tsan are unity builds (CMAKE_UNITY_BUILD): headers take most of the compile time, and a full build takes
+# a third of it. The preset dev is none, because an incremental unity build takes longer.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
-if(SLUICE_SANITIZE)
-  set(CMAKE_UNITY_BUILD ON)
-endif()
 
 # Options for code that need not be fast: -O1 halves the compile time, and so does -O0 with sanitizers. (The preset of the
 # address sanitizer uses -O0 everywhere.)
@@ -54,23 +51,8 @@ if(SLUICE_SANITIZE)
   set(SLUICE_COLD_OPTIONS -O0)
 endif()
 
-# Call it at the start of a folder whose code no rank and no reducer runs: with SLUICE_TESTS_TOGETHER it enables unity builds.
-macro(sluice_tools_together)
-  if(SLUICE_TESTS_TOGETHER)
-    set(CMAKE_UNITY_BUILD ON)
-  endif()
-endmacro()
-
-# sluice_together(<target>): with SLUICE_TESTS_TOGETHER the target is a unity build. For targets outside of the data path.
-function(sluice_together target)
-  if(SLUICE_TESTS_TOGETHER)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
-  endif()
-endfunction()
-
 # sluice_cold(<target>): compiles the target with few optimizations, because it need not be fast.
 function(sluice_cold target)
-  sluice_together(${target})
   target_compile_options(${target} PRIVATE ${SLUICE_COLD_OPTIONS})
   set_target_properties(${target} PROPERTIES SLUICE_COLD ON)
 endfunction()
@@ -142,3 +124,10 @@ function(sluice_closed_module target map)
     target_link_options(${target} PRIVATE "LINKER:--no-undefined")
   endif()
 endfunction()
+
+# Call it in a folder whose targets the short run of test.sh does not need.
+macro(sluice_long_folder)
+  if(NOT SLUICE_LONG_TESTS)
+    set_property(DIRECTORY PROPERTY EXCLUDE_FROM_ALL ON)
+  endif()
+endmacro()

@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "store/server/hosted_model.h"
+#include "store/server/time_left.h"
 
 namespace sluice::store {
 namespace {
@@ -12,10 +13,6 @@ namespace {
 // How long a step waits for the begin of an early delta, which is announced when it is sent; it may have been
 // sent to an owner that has ended since. Then, how long for its next values.
 constexpr auto kBeginTime = std::chrono::seconds(1), kArrivalTime = std::chrono::seconds(10);
-
-std::chrono::nanoseconds until(Nanos deadline) {
-  return std::chrono::nanoseconds(std::max<Nanos>(deadline - monotonic_now(), 0));
-}
 
 }  // namespace
 
@@ -132,7 +129,7 @@ Result<HostedModel::ReadableVersion> HostedModel::follow(uint32_t index, uint64_
   const auto is_owned = [&] { return shard.holders.owner == self_; };
   const auto is_committed = [&] { return shard.files.committed().value_or(0) >= version; };
   const auto can_follow = [&] { return shard.progress != nullptr && shard.progress->version == version; };
-  computed_.wait_for(lock, until(deadline),
+  computed_.wait_for(lock, time_left(deadline),
                      [&] { return is_ending_ || !is_owned() || is_committed() || can_follow(); });
   if (is_ending_) return fail(Errc::kShutdown, "the reducer stops");
   if (can_follow())
@@ -156,7 +153,7 @@ bool HostedModel::wait_computed(const StepProgress* progress, uint64_t elements)
 bool HostedModel::wait_committed(const StepProgress& progress, Nanos deadline) {
   using enum StepProgress::State;
   Lock lock(mutex_);
-  computed_.wait_for(lock, until(deadline), [&] {
+  computed_.wait_for(lock, time_left(deadline), [&] {
     return progress.state == kCommitted || progress.state == kAbandoned || is_ending_;
   });
   return progress.state == kCommitted;

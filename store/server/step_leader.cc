@@ -7,16 +7,13 @@
 
 #include "core/bytes.h"
 #include "core/clock.h"
+#include "store/server/time_left.h"
 
 namespace sluice::store {
 namespace {
 
 // Between attempts at a step that failed, for example because a reducer is gone.
 constexpr Nanos kRetryPause = 50 * kMillisecond;
-
-std::chrono::nanoseconds until(Nanos deadline) {
-  return std::chrono::nanoseconds(std::max<Nanos>(deadline - monotonic_now(), 0));
-}
 
 wire::PushOutcome outcome_of(Admission admission) {
   switch (admission) {
@@ -97,7 +94,7 @@ Result<wire::PushAnswer> StepLeader::push(const StagedPush& push, Nanos deadline
     return is_stopping_ || has_ended_ || !unavailable_.empty() || mine == nullptr ||
            mine->outcome.has_value();
   };
-  const bool is_in_time = changed_.wait_for(lock, until(deadline), is_over);
+  const bool is_in_time = changed_.wait_for(lock, time_left(deadline), is_over);
   if (const Waiter* const mine = found(); mine != nullptr && mine->outcome) {
     return answer(*mine->outcome);
   }
@@ -118,7 +115,7 @@ Result<wire::PushAnswer> StepLeader::push(const StagedPush& push, Nanos deadline
 
 uint64_t StepLeader::wait_current(uint64_t at_least, Nanos deadline) {
   Lock lock(mutex_);
-  changed_.wait_for(lock, until(deadline),
+  changed_.wait_for(lock, time_left(deadline),
                     [&] { return is_stopping_ || has_ended_ || planner_.current() >= at_least; });
   return planner_.current();
 }
@@ -157,7 +154,7 @@ void StepLeader::run() {
     if (!stale.empty()) changed_.notify_all();
     if (!step) {
       if (const auto grace = planner_.deadline()) {
-        changed_.wait_for(lock, until(*grace));
+        changed_.wait_for(lock, time_left(*grace));
       } else {
         changed_.wait(lock);
       }

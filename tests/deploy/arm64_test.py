@@ -44,7 +44,7 @@ def build():
         raise unittest.SkipTest("needs debian-mirror: no packages for arm64")
     fetched.check_returncode()
     run("cmake", "-S", deploy_case.ROOT, "-B", arm64_build(), "-G", "Ninja", f"-DCMAKE_TOOLCHAIN_FILE={deploy_case.ROOT}/cmake/aarch64.cmake", f"-DSLUICE_ARM64_ROOT={arm64_libraries()}",
-        "-DCMAKE_BUILD_TYPE=Release", "-DSLUICE_TESTS=ON", "-DSLUICE_TESTS_TOGETHER=ON", "-DCMAKE_UNITY_BUILD=ON", "-DSLUICE_CUDA=OFF")
+        "-DCMAKE_BUILD_TYPE=Release", "-DSLUICE_TESTS=ON", "-DCMAKE_UNITY_BUILD=ON", "-DSLUICE_CUDA=OFF")
     run("cmake", "--build", arm64_build(), "--parallel", os.cpu_count(), "--target", *(test.split("/")[1] for test in TESTS),
         *(["sluice_program"] if PROGRAM else []))
 
