@@ -1,19 +1,26 @@
 #!/usr/bin/env bash
-# Runs all tests that this machine supports, and lists the skipped tests with the reason.
+# Builds Sluice, runs its tests, and lists what did not run with the reason.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly LABELS=(unit conformance functional streams fault nccl python torch fuzz model rdma deploy lint)
+# The labels of the short run, without the tests that also have the label long.
+readonly SHORT_LABELS=(unit conformance functional streams fault nccl python lint)
 
 usage() {
   cat <<END
-usage: ./test.sh [LABEL...]
+usage: ./test.sh [--all | LABEL...]
 
-Without a label: installs the required Debian packages, builds the release preset and runs all its tests. Then runs the tests again
-with the address and undefined behavior sanitizers, and the multi-threaded tests of the labels unit, conformance, streams, fault and
-nccl with the thread sanitizer (with clang if installed). Checks the format and runs clang-tidy beside the tests. With labels: runs only the
-tests with these labels in the release build. The tests with the label torch run only if it is named: PyTorch's own test suite
-takes 10 minutes, and older releases of torch 10 GB.
+Without an argument: installs the required Debian packages, builds the release preset, checks the format, and runs the tests that show
+that Sluice works on this machine: those with the labels ${SHORT_LABELS[*]}, without the long ones. It takes about 12 minutes on two
+processors without a compiler cache. The summary lists what it leaves out.
+
+--all: runs all tests. Then runs the tests again with the address and undefined behavior sanitizers, and the multi-threaded tests of the
+labels unit, conformance, streams, fault and nccl with the thread sanitizer (with clang if installed). Runs clang-tidy beside the
+tests. It takes about an hour on two processors, and downloads 7 GB.
+
+With labels: runs all tests with these labels in the release build. The tests with the label torch run only if it is named: PyTorch's
+own test suite takes 10 minutes, and older releases of torch 10 GB.
 
 Labels: ${LABELS[*]}
 
@@ -29,21 +36,32 @@ Exit codes: 0 all tests passed or were skipped; 1 a build or test failed; 64 inv
 END
 }
 
-for label in "$@"; do
+mode=short
+labels=()
+for argument in "$@"; do
   case " ${LABELS[*]} " in
-    *" $label "*) ;;
+    *" $argument "*)
+      mode=labels
+      labels+=("$argument")
+      continue
+      ;;
+  esac
+  case $argument in
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    --all) mode=all ;;
     *)
-      case $label in
-        -h | --help)
-          usage
-          exit 0
-          ;;
-      esac
-      echo "test.sh: unknown label $label; the labels are: ${LABELS[*]}" >&2
+      echo "test.sh: unknown argument $argument; expected --all or labels: ${LABELS[*]}" >&2
       exit 64
       ;;
   esac
 done
+if [[ $mode == all && ${#labels[@]} -gt 0 ]]; then
+  echo "test.sh: --all runs the tests with all labels; name no labels beside it" >&2
+  exit 64
+fi
 
 # shellcheck source=scripts/machine.sh
 source scripts/machine.sh
@@ -99,6 +117,14 @@ end_step() {
   step "$1" output_of_step "$1"
 }
 
+# end_beside: ends the checks that run beside the tests.
+end_beside() {
+  local name
+  for name in format clang-tidy; do
+    if [[ -n ${beside_tests[$name]:-} ]]; then end_step "$name" || true; fi
+  done
+}
+
 # shellcheck disable=SC2317 # called through step()
 output_of_step() {
   local status=0
@@ -152,6 +178,24 @@ labels_regex() {
   echo "^($*)\$"
 }
 
+# count_tests CTEST-ARGUMENT...: prints the number of tests of the release build that the arguments choose.
+count_tests() {
+  ctest --test-dir build/release -N "$@" | sed -n 's/^Total Tests: //p'
+}
+
+# list_left_out: prints what the short run leaves out.
+list_left_out() {
+  local label all run left=()
+  for label in "${LABELS[@]}"; do
+    all=$(count_tests -C torch -L "^$label\$")
+    run=0
+    case " ${SHORT_LABELS[*]} " in *" $label "*) run=$(count_tests -L "^$label\$" -LE '^long$') ;; esac
+    if ((run < all)); then left+=("$label $((all - run)) of $all"); fi
+  done
+  local IFS=,
+  echo "left out (./test.sh --all runs it):${left[*]/#/ }, the tests with sanitizers, clang-tidy, the check that each header compiles alone"
+}
+
 finish() {
   local reason
   echo
@@ -159,6 +203,7 @@ finish() {
   # The optional parts that were not built.
   sed -n 's/^-- *\(.*: not built, .*\)$/\1/p' build/*/configure.log | sort -u
   for reason in "${failed_steps[@]}"; do echo "failed: $reason"; done
+  if [[ $mode == short ]]; then list_left_out; fi
   python3 scripts/test_report.py --other-passed "${#passed_steps[@]}" --other-failed "${#failed_steps[@]}" \
     --require "${SLUICE_TEST_REQUIRE:-}" "${skipped_steps[@]}" "${test_runs[@]}"
   exit
@@ -169,19 +214,34 @@ echo "== packages"
 install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" || exit "$EXIT_UNAVAILABLE"
 check_tools
 install_packages "${CHECK_PACKAGES[@]}" || true # tests that need these packages are skipped
-install_packages "${PEER_PACKAGES[@]}" || true
-install_packages "${RDMA_PACKAGES[@]}" || true
-install_packages "${DEPLOY_PACKAGES[@]}" || true
-install_packages "${RELEASE_PACKAGES[@]}" || true
-./release.sh --libraries || true # without them, the test of the artefacts is skipped
+if [[ $mode != short ]]; then
+  install_packages "${PEER_PACKAGES[@]}" || true
+  install_packages "${RDMA_PACKAGES[@]}" || true
+  install_packages "${DEPLOY_PACKAGES[@]}" || true
+  install_packages "${RELEASE_PACKAGES[@]}" || true
+  ./release.sh --libraries || true # without them, the test of the artefacts is skipped
+fi
 
 echo "== capabilities of this machine"
 export SLUICE_TEST_CAPABILITIES="$PWD/build/capabilities.tsv"
 python3 -B tests/capabilities/capabilities.py check --out "$SLUICE_TEST_CAPABILITIES"
 
-step "build release" build_preset release -DSLUICE_TESTS=ON -DSLUICE_TESTS_TOGETHER=ON -DSLUICE_WERROR=ON || finish
-if (($# > 0)); then
-  run_tests release -C torch -L "$(labels_regex "$@")" # ctest skips the tests with the label torch in other configurations
+if [[ $mode != labels ]]; then
+  if command -v clang-format-14 >/dev/null; then
+    begin_step "format" scripts/format.sh --check
+  else
+    skip_step "format" clang-format-14
+  fi
+fi
+if [[ $mode == short ]]; then
+  step "build release" build_preset release -DSLUICE_TESTS=ON -DSLUICE_LONG_TESTS=OFF -DSLUICE_WERROR=ON || finish
+  run_tests release -L "$(labels_regex "${SHORT_LABELS[@]}")" -LE '^long$'
+  end_beside
+  finish
+fi
+step "build release" build_preset release -DSLUICE_TESTS=ON -DSLUICE_LONG_TESTS=ON -DSLUICE_WERROR=ON || finish
+if [[ $mode == labels ]]; then
+  run_tests release -C torch -L "$(labels_regex "${labels[@]}")" # ctest skips the tests with the label torch in other configurations
   finish
 fi
 
@@ -195,11 +255,6 @@ fi
 for preset in asan-ubsan tsan; do
   begin_step "build $preset" build_preset "$preset" -DSLUICE_WITH_BENCHMARK=OFF "${sanitizers_compiler[@]}"
 done
-if command -v clang-format-14 >/dev/null; then
-  begin_step "format" scripts/format.sh --check
-else
-  skip_step "format" clang-format-14
-fi
 if command -v clang-tidy-14 >/dev/null && command -v clang++-14 >/dev/null; then
   begin_step "clang-tidy" scripts/tidy.sh
 else
@@ -210,7 +265,5 @@ run_tests release
 for preset in asan-ubsan tsan; do
   if end_step "build $preset"; then run_tests "$preset" -LE '^lint$'; fi
 done
-for name in format clang-tidy; do
-  if [[ -n ${beside_tests[$name]:-} ]]; then end_step "$name" || true; fi
-done
+end_beside
 finish

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# usage: scripts/python_env.sh [FOLDER [TORCH]]
+# usage: scripts/python_env.sh [FOLDER [arrays | TORCH]]
 # Creates the virtual environment of the tests with the label python in FOLDER (default: build/python-venv). It contains numpy,
 # mypy, setuptools, wheel, ml_dtypes, torch (5 GB), what torch's own tests need, and what trains with torch: lightning, accelerate,
-# torchft. All presets share it. TORCH is a release of torch, for example 2.4.0, and the environment then has numpy, mypy and torch
-# only. The files FOLDER/has-arrays, FOLDER/has-small-floats, FOLDER/has-torch, FOLDER/has-torch-suite and FOLDER/has-trainers mark
+# torchft. All presets share it. With "arrays" it stops before torch. TORCH is a release of torch, for example 2.4.0, and the environment
+# then has numpy, mypy and torch only. The files FOLDER/has-arrays, FOLDER/has-small-floats, FOLDER/has-torch, FOLDER/has-torch-suite and FOLDER/has-trainers mark
 # complete installations. When an installation fails, the script exits with 77 and writes the reason to FOLDER.reason. PYTHON sets
 # the interpreter.
 set -euo pipefail
@@ -43,9 +43,10 @@ install() {
 }
 
 install has-arrays numpy mypy setuptools wheel
+if (($# < 2)) || [[ $2 == arrays ]]; then install has-small-floats ml_dtypes; fi
+if [[ ${2:-} == arrays ]]; then exit 0; fi
 install has-torch "torch${2:+==$2}"
 if (($# < 2)); then
-  install has-small-floats ml_dtypes
   install has-torch-suite expecttest hypothesis
   install has-trainers lightning accelerate torchft "torch==$("$folder/bin/python" -c 'import importlib.metadata as m; print(m.version("torch"))')"
 fi
