@@ -46,6 +46,14 @@ Digest job_token(std::span<const std::byte> key, const std::string& job) {
   return hmac_sha256(key, data);
 }
 
+uint64_t key_id(const Digest& token, const Nonce& nonce) {
+  std::vector<std::byte> data;
+  append(data, "sluice key id");
+  std::ranges::copy(std::as_bytes(std::span(nonce)), std::back_inserter(data));
+  const Digest id = hmac_sha256(std::as_bytes(std::span(token)), data);
+  return load_le<uint64_t>(reinterpret_cast<const std::byte*>(id.data()));
+}
+
 Mac server_proof(const Digest& token, const Hello& hello, const Welcome& welcome) {
   return hmac_sha256(std::as_bytes(std::span(token)), transcript("sluice server", hello, welcome));
 }

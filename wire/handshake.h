@@ -24,6 +24,10 @@ namespace sluice::wire {
 // launcher hold the key.
 [[nodiscard]] Digest job_token(std::span<const std::byte> key, const std::string& job);
 
+// The key id in HELLO: tells a reducer with several keys which token the client holds. It depends on the
+// client's nonce, so nobody without the token can link two connections by it.
+[[nodiscard]] uint64_t key_id(const Digest& token, const Nonce& nonce);
+
 // The server's proof in WELCOME. It covers the role name and the bodies of HELLO and WELCOME as sent, with
 // the mac of WELCOME zeroed. So it protects session, incarnation, rank, lane, purpose, job, features and both
 // nonces against changes in transit. Headers are not covered.

@@ -34,12 +34,13 @@ struct Hello {
   Nonce nonce{};
   std::string job{};                  // job id of the token; "" means "default"
   std::string tenant{};               // tenant charged for bandwidth and memory; "" means the job
+  std::optional<uint64_t> key_id{};   // handshake.h; nothing: no token, or an earlier client
   std::vector<std::byte> trailing{};  // fields of a newer version; kept because proofs cover the body as sent
   static void visit(auto& m, auto& v) {
     v(m.min_version), v(m.max_version), v(m.purpose), v(m.reserved), v(m.rank), v(m.ranks), v(m.lane),
         v(m.session.bytes);
     v(m.incarnation), v(m.features), v(m.nonce), v.text(m.job, kMaxJobText), v.text(m.tenant, kMaxJobText),
-        v.rest(m.trailing);
+        v.appended(m.key_id), v.rest(m.trailing);
   }
 };
 

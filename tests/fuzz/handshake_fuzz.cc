@@ -85,6 +85,10 @@ void proofs(Input& in) {
   signed_bytes.insert(signed_bytes.end(), hello_body.begin(), hello_body.end());
   signed_bytes.insert(signed_bytes.end(), as_sent.begin(), as_sent.end());
   SLUICE_ASSERT(server == wire::hmac_sha256(std::as_bytes(std::span(token)), signed_bytes));
+  wire::Hello identified = hello;
+  identified.key_id = wire::key_id(token, hello.nonce);
+  SLUICE_ASSERT(!wire::equal_digests(server, wire::server_proof(token, identified, welcome)) ||
+                hello.key_id == identified.key_id);
 }
 
 // Turns a view into one with co-located reducers at some ranks.

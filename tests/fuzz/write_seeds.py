@@ -59,6 +59,9 @@ def handshake_seeds(frames):
     hello, welcome = bodies["HELLO"], bodies["WELCOME"]
     length = lambda body: len(body).to_bytes(4, "little")
     seeds["proofs"] = b"\1" + length(hello) + hello + length(welcome) + welcome + bytes([32]) + bytes(range(32)) + bytes(8)
+    with_key_id = hello + bytes(range(8))
+    seeds["hello_key_id"] = bytes([3]) + with_key_id
+    seeds["proofs_key_id"] = b"\1" + length(with_key_id) + with_key_id + length(welcome) + welcome + bytes([32]) + bytes(range(32)) + bytes(8)
     seeds["versions"] = bytes([0, 1, 3])
     seeds["view"] = bytes([2, 0, 0, 2]) + (bytes(range(8)) + bytes([3, 0, 1])) * 3 + bytes(24)
     return seeds

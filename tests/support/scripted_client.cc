@@ -81,6 +81,7 @@ wire::Hello ScriptedMember::hello(wire::Purpose purpose, uint32_t lane) const {
   h.features = shape_.features;
   h.incarnation = incarnation;
   h.nonce[0] = static_cast<uint8_t>(shape_.rank);
+  if (shape_.sends_key_id && shape_.token) h.key_id = wire::key_id(*shape_.token, h.nonce);
   return h;
 }
 

@@ -73,6 +73,7 @@ class ScriptedMember {
     uint64_t features = 0;
     uint64_t incarnation = 0;  // of a session that already runs on other reducers
     std::optional<wire::Digest> token{};
+    bool sends_key_id = false;  // an earlier client does not
     std::string job{};
     std::string tenant{};
   };

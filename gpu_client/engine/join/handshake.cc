@@ -173,6 +173,7 @@ Result<Handshake> perform_handshake(Socket socket, const config::Endpoint& reduc
   g.hello.nonce = *nonce;
   g.hello.job = identity.job;
   g.hello.tenant = identity.tenant;
+  if (identity.token) g.hello.key_id = wire::key_id(*identity.token, *nonce);
   auto welcome = send_request<wire::Welcome>(g, g.hello, deadline);
   if (!welcome) return tl::unexpected(welcome.error());
   g.welcome = std::move(*welcome);

@@ -52,15 +52,19 @@ TEST(GoldenMessages, Hello) {
   m.nonce = run_from(0x40);
   m.job = "train-7";
   m.tenant = "acme";
-  expect_body(m, std::string("01 03 01 00"                       // versions 1..3, purpose lane, 0
-                             "04030201 14131211"                 // rank, ranks
-                             "24232221"                          // lane
-                             "101112131415161718191a1b1c1d1e1f"  // session
-                             "3837363534333231"                  // incarnation
-                             "0500000000000000") +               // features
-                     kRunFrom40 +                                // nonce
-                     "0700 747261696e2d37"                       // job
-                     "0400 61636d65");                           // tenant
+  const std::string without_key_id = std::string(
+                                         "01 03 01 00"                       // versions 1..3, purpose lane, 0
+                                         "04030201 14131211"                 // rank, ranks
+                                         "24232221"                          // lane
+                                         "101112131415161718191a1b1c1d1e1f"  // session
+                                         "3837363534333231"                  // incarnation
+                                         "0500000000000000") +               // features
+                                     kRunFrom40 +                            // nonce
+                                     "0700 747261696e2d37"                   // job
+                                     "0400 61636d65";                        // tenant
+  expect_body(m, without_key_id);
+  m.key_id = 0x4142434445464748;
+  expect_body(m, without_key_id + "4847464544434241");
 }
 
 TEST(GoldenMessages, Welcome) {

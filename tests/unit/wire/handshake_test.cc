@@ -78,7 +78,7 @@ TEST(Proofs, AreHmacsOfTheBodies) {
 
 TEST(Proofs, CoverFieldsOfALaterVersion) {
   auto hello_body = encode_body(hello());
-  for (const int b : {5, 6, 7}) hello_body.push_back(static_cast<std::byte>(b));
+  for (const int b : {8, 7, 6, 5, 4, 3, 2, 1, 5, 6, 7}) hello_body.push_back(static_cast<std::byte>(b));
   Welcome with_rate = welcome();
   with_rate.link_rate = 25'000'000'000;
   auto welcome_body = encode_body(with_rate);
@@ -88,7 +88,7 @@ TEST(Proofs, CoverFieldsOfALaterVersion) {
   ASSERT_TRUE(decode_body(hello_body, h).ok());
   ASSERT_TRUE(decode_body(welcome_body, w).ok());
   EXPECT_EQ(hex(server_proof(job_token(key(), "train-7"), h, w)),
-            "64b6aa17cd30cc6a25b46bb261a3acbe5e305770d14dd733f6a80df90ffb4b5d");
+            "48bca5a775572b1c8b3c1c28abb7362ca44cf8f7006a94eb973f2e36d879f6ca");
 }
 
 // WELCOME as an implementation without link_rate knows it.
@@ -140,6 +140,29 @@ TEST(Welcome, KeepsFieldsBehindTheLinkRate) {
     EXPECT_EQ(decode_body(std::span(body).first(body.size() - missing), received), Status(Errc::kBadLength));
 }
 
+TEST(KeyId, IsAnHmacOfTheNonce) {
+  const Digest token = job_token(key(), "train-7");
+  EXPECT_EQ(key_id(token, hello().nonce), 0xda92ea053e7ccc2d);
+  Nonce other = hello().nonce;
+  other[0] ^= 1;
+  EXPECT_NE(key_id(token, other), key_id(token, hello().nonce)) << "connections cannot be linked";
+  EXPECT_NE(key_id(job_token(key(), "train-8"), other), key_id(token, other));
+}
+
+// An earlier reducer keeps the key id with the rest, and so proves the same body.
+TEST(KeyId, IsProvenByAnEarlierReducer) {
+  Hello sent = hello();
+  sent.key_id = 0x0102030405060708;
+  Hello earlier = hello();
+  for (const int b : {8, 7, 6, 5, 4, 3, 2, 1}) earlier.trailing.push_back(static_cast<std::byte>(b));
+  const Digest token = job_token(key(), "train-7");
+  EXPECT_EQ(encode_body(earlier), encode_body(sent));
+  EXPECT_EQ(server_proof(token, earlier, welcome()), server_proof(token, sent, welcome()));
+  Hello received;
+  ASSERT_TRUE(decode_body(encode_body(hello()), received).ok());
+  EXPECT_FALSE(received.key_id) << "an earlier client sends none";
+}
+
 TEST(JobToken, DiffersByJobAndByKey) {
   const Digest token = job_token(key(), "train-7");
   EXPECT_NE(token, job_token(key(), "train-8"));
@@ -170,6 +193,7 @@ TEST(Proofs, DifferWithEveryCoveredField) {
       {"job", [](Hello& h, Welcome&) { h.job = "train-8"; }},
       {"tenant", [](Hello& h, Welcome&) { h.tenant = ""; }},
       {"boundary of job and tenant", [](Hello& h, Welcome&) { h.job = "train-7a", h.tenant = "cme"; }},
+      {"key_id", [](Hello& h, Welcome&) { h.key_id = 1; }},
       {"appended to HELLO", [](Hello& h, Welcome&) { h.trailing.push_back(std::byte{0}); }},
       {"version", [](Hello&, Welcome& w) { w.version = 2; }},
       {"proof", [](Hello&, Welcome& w) { w.proof = 0; }},
