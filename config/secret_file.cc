@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 
@@ -20,6 +21,22 @@ int hex_value(char c) {
   return -1;
 }
 
+// Takes one secret and the white space around it from the front of `text`; nothing if there is none.
+std::optional<Secret> take_secret(std::string_view& text) {
+  text.remove_prefix(std::min(text.find_first_not_of(kSpaces), text.size()));
+  const std::string_view digits = text.substr(0, text.find_first_of(kSpaces));
+  if (digits.size() != kDigits) return std::nullopt;
+  Secret secret{};
+  for (size_t i = 0; i < kDigits; ++i) {
+    const int digit = hex_value(digits[i]);
+    if (digit < 0) return std::nullopt;
+    secret[i / 2] = static_cast<uint8_t>((secret[i / 2] << 4) | (digit & 15));
+  }
+  text.remove_prefix(kDigits);
+  text.remove_prefix(std::min(text.find_first_not_of(kSpaces), text.size()));
+  return secret;
+}
+
 }  // namespace
 
 Result<SecretFile> read_secret_file(const std::string& path) {
@@ -31,17 +48,17 @@ Result<SecretFile> read_secret_file(const std::string& path) {
   if (!file.is_open() || file.bad()) {
     return fail(Errc::kSystem, read_failure(path, path, errno != 0 ? errno : EIO));
   }
-  const std::string_view whole(buffer.data(), static_cast<size_t>(file.gcount()));
-  const size_t first = whole.find_first_not_of(kSpaces);
-  const size_t last = whole.find_last_not_of(kSpaces);
+  std::string_view rest(buffer.data(), static_cast<size_t>(file.gcount()));
+  const bool is_short = rest.size() < buffer.size();
+  const auto first = take_secret(rest);
   SecretFile out;
-  bool good = first != std::string_view::npos && last - first + 1 == kDigits && whole.size() < buffer.size();
-  for (size_t i = 0; good && i < kDigits; ++i) {
-    const int digit = hex_value(whole[first + i]);
-    good = digit >= 0;
-    out.secret[i / 2] = static_cast<uint8_t>((out.secret[i / 2] << 4) | (digit & 15));
+  if (first && !rest.empty()) out.old_secret = take_secret(rest);
+  if (!first || !rest.empty() || !is_short) {
+    return invalid(path +
+                   ": expected 64 hex digits (create the file with sluice keygen), or a second line "
+                   "with the old key");
   }
-  if (!good) return invalid(path + ": expected 64 hex digits (create the file with sluice keygen)");
+  out.secret = *first;
   struct stat about {};
   if (::stat(path.c_str(), &about) == 0 && (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     out.warning = path + ": other users can read this secret; run chmod 600";

@@ -1,6 +1,7 @@
 #include "reducer/reducer.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -136,8 +137,14 @@ Result<std::shared_ptr<const transport::tcp::TlsContext>> make_tls(TlsMode mode,
   return transport::tcp::TlsContext::make(true, files);
 }
 
+std::vector<config::Secret> keys_of(const config::SecretFile& file) {
+  std::vector<config::Secret> keys = {file.secret};
+  if (file.old_secret) keys.push_back(*file.old_secret);
+  return keys;
+}
+
 struct Credentials {
-  std::optional<config::Secret> key;  // of the pool; nothing: no authentication
+  std::vector<config::Secret> keys;  // of the pool, the newest first; empty: no authentication
   std::shared_ptr<const transport::tcp::TlsContext> tls;
   std::string warning;  // about the key file; empty: none
 };
@@ -147,9 +154,9 @@ Result<Credentials> check_and_load(const ReducerOptions& options) {
   if (auto error = check_consistency(options)) return tl::unexpected(std::move(*error));
   Credentials credentials;
   if (!options.key_file.empty()) {
-    const auto file = config::read_secret_file(options.key_file);
-    if (!file) return add_context("key file", file.error());
-    credentials.key = file->secret;
+    const auto file = read_pool_keys(options, false);
+    if (!file) return tl::unexpected(file.error());
+    credentials.keys = keys_of(*file);
     credentials.warning = file->warning;
   } else if (!options.token && !options.insecure && !options.only_expected_sessions &&
              !is_loopback(options.listen_host)) {
@@ -157,7 +164,7 @@ Result<Credentials> check_and_load(const ReducerOptions& options) {
                 "listening on a non-loopback address needs a key file (--key-file, created by sluice "
                 "keygen), or --insecure if every host on the network is trusted");
   }
-  auto tls = make_tls(options.tls, options.tls_files, credentials.key || options.token);
+  auto tls = make_tls(options.tls, options.tls_files, !credentials.keys.empty() || options.token);
   if (!tls) return tl::unexpected(std::move(tls.error()));
   credentials.tls = std::move(*tls);
   return credentials;
@@ -184,15 +191,15 @@ Result<RdmaOffer> find_rdma_offer(const ReducerOptions& options) {
 class RunningReducer final : public Reducer {
  public:
   RunningReducer(const ReducerOptions& options, transport::tcp::Socket listener, uint16_t port,
-                 std::optional<config::Secret> key, std::shared_ptr<const transport::tcp::TlsContext> tls,
+                 std::vector<config::Secret> keys, std::shared_ptr<const transport::tcp::TlsContext> tls,
                  RdmaOffer rdma, std::unique_ptr<FairPool> fair,
                  std::vector<std::unique_ptr<LaneThread>> lanes)
       : port_(port),
-        tls_(options.tls),
-        has_token_(key || options.token),
+        options_(options),
         fair_(std::move(fair)),
         lanes_(std::move(lanes)),
-        control_loop_(options, std::move(listener), key, std::move(tls), std::move(rdma), *fair_, lanes_) {
+        control_loop_(options, std::move(listener), std::move(keys), std::move(tls), std::move(rdma), *fair_,
+                      lanes_) {
     for (const auto& lane : lanes_) lane->start();
     control_loop_.start();
   }
@@ -228,9 +235,15 @@ class RunningReducer final : public Reducer {
     if (options.memory_limit == 0) options.memory_limit = physical_memory() / 2;
     if (auto error = check_weights(options.weights, options.default_weight))
       return tl::unexpected(std::move(*error));
-    auto tls = make_tls(tls_, options.tls_files, has_token_);
+    std::vector<config::Secret> keys;
+    if (!options_.key_file.empty()) {
+      const auto file = read_pool_keys(options_, true);
+      if (!file) return tl::unexpected(file.error());
+      keys = keys_of(*file);
+    }
+    auto tls = make_tls(options_.tls, options.tls_files, !keys.empty() || options_.token);
     if (!tls) return tl::unexpected(std::move(tls.error()));
-    control_loop_.reconfigure(std::move(options), std::move(*tls));
+    control_loop_.reconfigure(std::move(options), std::move(*tls), std::move(keys));
     return {};
   }
   std::string status_json() override { return control_loop_.query_status(); }
@@ -240,14 +253,21 @@ class RunningReducer final : public Reducer {
 
  private:
   const uint16_t port_;
-  const TlsMode tls_;
-  const bool has_token_;  // workers prove one
+  const ReducerOptions options_;  // those at the start
   const std::unique_ptr<FairPool> fair_;
   std::vector<std::unique_ptr<LaneThread>> lanes_;
   ControlLoop control_loop_;
 };
 
 }  // namespace
+
+Result<config::SecretFile> read_pool_keys(const ReducerOptions& options, bool at_reload) {
+  const bool is_replaced =
+      at_reload && !options.reload_key_file.empty() && ::access(options.reload_key_file.c_str(), F_OK) == 0;
+  auto file = config::read_secret_file(is_replaced ? options.reload_key_file : options.key_file);
+  if (!file) return add_context("key file", file.error());
+  return file;
+}
 
 Result<void> check_options(const ReducerOptions& options) {
   auto credentials = check_and_load(options);
@@ -290,9 +310,9 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& requested)
   const ScopedCpuAffinity affinity(near);
   const ScopedSignalBlock no_signals;
   try {
-    return std::make_unique<RunningReducer>(options, std::move(*listener), *port, credentials->key,
-                                            std::move(credentials->tls), std::move(*rdma), std::move(fair),
-                                            std::move(lanes));
+    return std::make_unique<RunningReducer>(options, std::move(*listener), *port,
+                                            std::move(credentials->keys), std::move(credentials->tls),
+                                            std::move(*rdma), std::move(fair), std::move(lanes));
   } catch (const std::exception& e) {
     return fail(Errc::kSystem, std::string("cannot start the reducer: ") + e.what());
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/lane_transport.h"
+#include "config/secret_file.h"
 #include "core/ids.h"
 #include "core/result.h"
 #include "core/units.h"
@@ -56,10 +57,12 @@ struct ReducerOptions : ReloadableOptions {
   uint32_t lanes_per_session = 2;         // lane connections offered to a rank, at most `lanes`
   uint32_t max_connections = 16384;       // handshakes and control connections; more are closed and counted
   bool tenant_is_job = false;             // the job is the tenant, whatever tenant the client names
-  // Workers prove the token of their job, derived from the key in this file, or `token`. Without both there
-  // is no authentication, which a non-loopback address needs unless `insecure` or `only_expected_sessions` is
-  // set.
+  // Workers prove the token of their job, derived from a key in this file, or `token`. Without both there is
+  // no authentication, which a non-loopback address needs unless `insecure` or `only_expected_sessions` is
+  // set. reconfigure() reads it again for later connections.
   std::string key_file;
+  // Read by reconfigure() in place of key_file, if it exists: systemd copies a credential only at start.
+  std::string reload_key_file;
   bool insecure = false;
   // By the job's token, a certificate or both: docs/guides/secure.md.
   TlsMode tls = TlsMode::kOff;
@@ -111,6 +114,9 @@ struct ReducerOptions : ReloadableOptions {
   Nanos arrival_timeout = 600 * kSecond;
   Nanos idle_timeout = 120 * kSecond;
 };
+
+// The pool keys of these options, read when a reducer starts or when it is reconfigured. Requires a key_file.
+[[nodiscard]] Result<config::SecretFile> read_pool_keys(const ReducerOptions& options, bool at_reload);
 
 // The checks of start() that need no socket, device or thread. Errors: kInvalidArgument (contradicting
 // options, unusable key or certificate), kSystem.

@@ -6,8 +6,8 @@
 
 namespace sluice::reducer {
 
-AdmissionPolicy::AdmissionPolicy(const ReducerOptions& options, std::optional<config::Secret> key)
-    : key_(key),
+AdmissionPolicy::AdmissionPolicy(const ReducerOptions& options, std::vector<config::Secret> keys)
+    : keys_(std::move(keys)),
       token_(options.token),
       // The job of a HELLO with the same text.
       job_(options.job ? std::optional(wire::job_name({.job = *options.job})) : std::nullopt),
@@ -23,10 +23,25 @@ std::optional<Error> AdmissionPolicy::check(const wire::Hello& hello) const {
   return Error{Errc::kUnknownSession, "reducer does not expect session " + to_string(hello.session)};
 }
 
-std::optional<wire::Digest> AdmissionPolicy::token_for(const std::string& job) const {
-  if (token_) return token_;
-  if (!key_) return std::nullopt;
-  return wire::job_token(std::as_bytes(std::span(*key_)), job);
+std::vector<wire::Digest> AdmissionPolicy::tokens_of(const std::string& job) const {
+  if (token_) return {*token_};
+  std::vector<wire::Digest> tokens;
+  for (const config::Secret& key : keys_)
+    tokens.push_back(wire::job_token(std::as_bytes(std::span(key)), job));
+  return tokens;
+}
+
+Result<std::optional<Credential>> AdmissionPolicy::credential_of(const wire::Hello& hello) const {
+  const std::string& job = wire::job_name(hello);
+  const std::vector<wire::Digest> tokens = tokens_of(job);
+  if (tokens.empty()) return std::optional<Credential>();
+  if (!hello.key_id) return std::optional(Credential{.token = tokens.front()});
+  for (uint32_t i = 0; i < tokens.size(); ++i) {
+    if (wire::key_id(tokens[i], hello.nonce) == *hello.key_id)
+      return std::optional(Credential{.token = tokens[i], .key = i, .has_key_id = true});
+  }
+  return fail(Errc::kUnauthenticated,
+              "wrong token for job \"" + job + "\": it belongs to another job or another pool key");
 }
 
 void AdmissionPolicy::expect_session(const SessionId& session) {

@@ -9,6 +9,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "config/secret_file.h"
 #include "core/ids.h"
@@ -19,21 +21,33 @@
 
 namespace sluice::reducer {
 
+// The token that a client must prove.
+struct Credential {
+  wire::Digest token{};
+  uint32_t key = 0;         // index of the pool key from which it is derived
+  bool has_key_id = false;  // the client has shown with HELLO that it holds the token
+};
+
 class AdmissionPolicy {
  public:
-  // `key` is the content of options.key_file.
-  AdmissionPolicy(const ReducerOptions& options, std::optional<config::Secret> key);
+  // `keys` are those of options.key_file.
+  AdmissionPolicy(const ReducerOptions& options, std::vector<config::Secret> keys);
 
   // The reason to refuse the client; nothing: it is served after a valid proof.
   [[nodiscard]] std::optional<Error> check(const wire::Hello& hello) const;
-  // The token of the workers of `job`, which check() has accepted; nothing: no authentication.
-  [[nodiscard]] std::optional<wire::Digest> token_for(const std::string& job) const;
+  // The token of a client that check() has accepted; nothing: no authentication. kUnauthenticated: the client
+  // holds another token.
+  [[nodiscard]] Result<std::optional<Credential>> credential_of(const wire::Hello& hello) const;
+  // The tokens of a job, in the order of the keys; empty: no authentication.
+  [[nodiscard]] std::vector<wire::Digest> tokens_of(const std::string& job) const;
+  // For connections from now on.
+  void replace_keys(std::vector<config::Secret> keys) { keys_ = std::move(keys); }
 
   void expect_session(const SessionId& session);
   void forget_session(const SessionId& session) noexcept;
 
  private:
-  const std::optional<config::Secret> key_;
+  std::vector<config::Secret> keys_;
   const std::optional<wire::Digest> token_;
   const std::optional<std::string> job_;  // the only one that is served
   const bool only_expected_sessions_;

@@ -30,12 +30,12 @@ constexpr Nanos kStopLinger = 1 * kSecond;
 }  // namespace
 
 ControlLoop::ControlLoop(const ReducerOptions& options, transport::tcp::Socket listener,
-                         std::optional<config::Secret> key,
+                         std::vector<config::Secret> keys,
                          std::shared_ptr<const transport::tcp::TlsContext> tls, RdmaOffer rdma,
                          FairPool& fair, std::vector<std::unique_ptr<LaneThread>>& lanes)
     : options_(options),
       log_(options.hosted),
-      admission_(options_, key),
+      admission_(options_, std::move(keys)),
       tls_(std::move(tls)),
       rdma_(std::move(rdma)),
       id_(random64()),
@@ -126,16 +126,27 @@ void ControlLoop::stop() noexcept {
 }
 
 void ControlLoop::reconfigure(ReloadableOptions options,
-                              std::shared_ptr<const transport::tcp::TlsContext> tls) {
-  asio::post(io_,
-             [this, options = std::move(options), tls = std::move(tls)] { apply_options(options, tls); });
+                              std::shared_ptr<const transport::tcp::TlsContext> tls,
+                              std::vector<config::Secret> keys) {
+  asio::post(io_, [this, options = std::move(options), tls = std::move(tls), keys = std::move(keys)] {
+    run_logged([&] { apply_options(options, tls, keys); });
+  });
 }
 
 // Streams that the old TLS context opened stay valid: transport/tls/abi.h.
 void ControlLoop::apply_options(const ReloadableOptions& options,
-                                std::shared_ptr<const transport::tcp::TlsContext> tls) {
+                                std::shared_ptr<const transport::tcp::TlsContext> tls,
+                                std::vector<config::Secret> keys) {
   static_cast<ReloadableOptions&>(options_) = options;
   tls_ = std::move(tls);
+  admission_.replace_keys(std::move(keys));
+  if (const auto dropped =
+          std::ranges::count_if(connections_, [](const auto& c) { return c->has_dropped_key(); });
+      dropped > 0) {
+    log_.warn(std::to_string(dropped) +
+              " ranks joined with a pool key that was removed; their sessions continue, but a rank that "
+              "loses a connection cannot come back");
+  }
   // Lanes read the weights while they update the shares.
   fair_.with([this](const FairShares&) { sessions_.tenants().update_weights(); });
 }
@@ -276,6 +287,7 @@ void ControlLoop::tick() {
   std::erase_if(connections_, [](const auto& c) { return c->is_closed(); });
   sessions_.outcomes().remove_expired(now_);
   sessions_.release_ended();
+  audit_.tick();
   if (!rdma_.rails.open_devices.empty() && now_ - devices_polled_at_ >= kDevicePollInterval) {
     devices_polled_at_ = now_;
     transport::rdma::poll_device_events();
@@ -373,6 +385,7 @@ void ControlLoop::close_if_empty() {
   acceptor_.close(ignored);
   mailbox_.stop();
   accept_timer_.cancel();
+  audit_.end();
   // Connections that are finishing have their linger deadline. The others belong to no session.
   for (const auto& connection : connections_) {
     if (!connection->is_finishing()) connection->close(Errc::kShutdown);

@@ -21,6 +21,7 @@
 #include "core/result.h"
 #include "reducer/control/admission_policy.h"
 #include "reducer/control/asio.h"
+#include "reducer/control/audit_log.h"
 #include "reducer/control/connection/connection.h"
 #include "reducer/control/connection/queue_pair_factory.h"
 #include "reducer/control/control_counters.h"
@@ -40,7 +41,7 @@ class ControlLoop {
  public:
   // `fair` and the lanes must outlive the loop. Throws if the system lacks descriptors or threads.
   ControlLoop(const ReducerOptions& options, transport::tcp::Socket listener,
-              std::optional<config::Secret> key, std::shared_ptr<const transport::tcp::TlsContext> tls,
+              std::vector<config::Secret> keys, std::shared_ptr<const transport::tcp::TlsContext> tls,
               RdmaOffer rdma, FairPool& fair, std::vector<std::unique_ptr<LaneThread>>& lanes);
   ControlLoop(const ControlLoop&) = delete;
   ControlLoop& operator=(const ControlLoop&) = delete;
@@ -52,8 +53,9 @@ class ControlLoop {
   // ---- any thread ----
   void drain() noexcept;
   void stop() noexcept;
-  // The options must be valid and `tls` loaded from their certificate files.
-  void reconfigure(ReloadableOptions options, std::shared_ptr<const transport::tcp::TlsContext> tls);
+  // The options must be valid, and `tls` and `keys` loaded from their files.
+  void reconfigure(ReloadableOptions options, std::shared_ptr<const transport::tcp::TlsContext> tls,
+                   std::vector<config::Secret> keys);
   // Blocks until the loop has answered. Also works after the loop has ended.
   [[nodiscard]] std::string query_status();
   [[nodiscard]] bool has_session(const SessionId& session);
@@ -73,6 +75,7 @@ class ControlLoop {
   [[nodiscard]] Nanos drain_time_left() const noexcept { return std::max<Nanos>(drain_deadline_ - now_, 0); }
 
   [[nodiscard]] const ReducerLog& log() const noexcept { return log_; }
+  [[nodiscard]] AuditLog& audit() noexcept { return audit_; }
   [[nodiscard]] blackbox::DumpThread& dump() noexcept { return dump_; }
   // Records a refused handshake. Strangers can cause such events, so some are only counted: they must not
   // displace all others.
@@ -119,7 +122,8 @@ class ControlLoop {
   void tick();
   void handle_stall(Nanos time);
   void process_lane_events();
-  void apply_options(const ReloadableOptions& options, std::shared_ptr<const transport::tcp::TlsContext> tls);
+  void apply_options(const ReloadableOptions& options, std::shared_ptr<const transport::tcp::TlsContext> tls,
+                     std::vector<config::Secret> keys);
 
   // ---- shutdown ----
   void begin_drain();
@@ -142,6 +146,7 @@ class ControlLoop {
   std::vector<std::unique_ptr<LaneThread>>& lanes_;
   ControlCounters counters_;
   Nanos now_ = 0;
+  AuditLog audit_{log_, now_};
   const Nanos started_;
   Nanos next_tick_ = 0;
   Nanos devices_polled_at_ = 0;

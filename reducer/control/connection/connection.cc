@@ -1,9 +1,11 @@
 #include "reducer/control/connection/connection.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "reducer/control/control_loop.h"
 #include "reducer/control/session/session.h"
+#include "wire/handshake.h"
 
 namespace sluice::reducer {
 
@@ -17,11 +19,34 @@ void Connection::bind(Session& session, uint32_t rank, uint32_t handle) {
 }
 
 void Connection::refuse(const Error& error, uint32_t rank) {
-  count_reason(loop_.counters().refused, error.code);
+  if (error.code == Errc::kUnauthenticated) {
+    report_unauthenticated(error.text);
+  } else {
+    count_reason(loop_.counters().refused, error.code);
+  }
   // Before the frame: otherwise the rank may record its failed join at an earlier time than the refusal.
   loop_.record_refusal(hello_.session, rank, error.code, error.text + " (from " + peer() + ")");
   send(wire::Refused{{.code = error.code, .rank = rank, .text = error.text}});
   finish();
+}
+
+void Connection::report_unauthenticated(const std::string& why) {
+  count_reason(loop_.counters().refused, Errc::kUnauthenticated);
+  loop_.audit().write_unauthenticated(peer(), wire::job_name(hello_), why);
+}
+
+// A client that refuses the reducer's proof only closes. One with a key id has the token, and left for
+// another reason.
+bool Connection::has_left_unproved(Errc reason) const noexcept {
+  return (state_ == State::kSecuring || state_ == State::kRequest) && credential_ &&
+         !credential_->has_key_id &&
+         (reason == Errc::kClosed || reason == Errc::kReset || reason == Errc::kTimeout);
+}
+
+bool Connection::has_dropped_key() const {
+  if (state_ != State::kControl || !credential_) return false;
+  const auto tokens = loop_.admission().tokens_of(wire::job_name(hello_));
+  return std::ranges::find(tokens, credential_->token) == tokens.end();
 }
 
 void Connection::supersede() {
@@ -46,6 +71,10 @@ void Connection::on_closing() noexcept {
 }
 
 void Connection::on_closed(Errc reason) {
+  if (has_left_unproved(reason)) {
+    report_unauthenticated(
+        "the client left without proving a token: it has none, or that of another job or pool key");
+  }
   if (session_ == nullptr && is_bad_frame(reason))
     loop_.record_refusal(hello_.session, wire::kNoRank, reason, "malformed frame from " + peer());
   if (Session* const s = std::exchange(session_, nullptr); s != nullptr) s->on_control_lost(rank_, reason);

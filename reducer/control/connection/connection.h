@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "reducer/control/admission_policy.h"
 #include "reducer/control/connection/frame_connection.h"
 #include "transport/rdma/pairing.h"
 #include "wire/messages.h"
@@ -36,6 +37,11 @@ class Connection final : public FrameConnection {
   // Closes the connection if its deadline has passed. Called every tick.
   void check_deadline(Nanos now);
 
+  // Its position among the pool keys at that time; 0 without a key.
+  [[nodiscard]] uint32_t key() const noexcept { return credential_ ? credential_->key : 0; }
+  // A rank whose token no longer belongs to a key of the pool. It stays, but cannot connect again.
+  [[nodiscard]] bool has_dropped_key() const;
+
   // Any thread.
   [[nodiscard]] bool wants_pair() const noexcept { return wants_pair_.load(std::memory_order_relaxed); }
   // The result of QueuePairFactory::create().
@@ -56,6 +62,8 @@ class Connection final : public FrameConnection {
   void on_closing() noexcept override;
   void on_closed(Errc reason) override;
   void on_control();
+  void report_unauthenticated(const std::string& why);
+  [[nodiscard]] bool has_left_unproved(Errc reason) const noexcept;
   template <typename M>
   void pass_to_session(void (Session::*handler)(Connection&, uint32_t, const M&));
 
@@ -88,7 +96,7 @@ class Connection final : public FrameConnection {
   State state_ = State::kHello;
   wire::Hello hello_;
   wire::Welcome welcome_;
-  std::optional<wire::Digest> token_;  // of the client's job, if the reducer has a key
+  std::optional<Credential> credential_;  // of the client; nothing: no authentication
 
   // Control connection:
   Session* session_ = nullptr;

@@ -23,11 +23,13 @@ void Connection::on_hello() {
   }
   if (hello_.purpose > wire::Purpose::kStore) return close(Errc::kBadField);
   if (auto error = loop_.admission().check(hello_)) return refuse(*error, hello_.rank);
+  auto credential = loop_.admission().credential_of(hello_);
+  if (!credential) return refuse(credential.error(), hello_.rank);
+  credential_ = *credential;
   welcome_ = loop_.make_welcome(*version, hello_.session);
-  token_ = loop_.admission().token_for(wire::job_name(hello_));
-  if (token_) {
+  if (credential_) {
     welcome_.proof = 1;
-    welcome_.mac = wire::server_proof(*token_, hello_, welcome_);
+    welcome_.mac = wire::server_proof(credential_->token, hello_, welcome_);
   }
   const bool offers_tls = (hello_.features & wire::kFeatureTls) != 0;
   if (loop_.options().tls == TlsMode::kRequire && !offers_tls) {
@@ -47,8 +49,8 @@ void Connection::start_tls() {
                                         .host = {},
                                         .binding = std::as_bytes(std::span(binding))};
   // With a client CA a token does not replace the worker's certificate.
-  if (token_ && !loop_.tls()->has_ca()) {
-    const wire::Digest key = wire::tls_key(*token_);
+  if (credential_ && !loop_.tls()->has_ca()) {
+    const wire::Digest key = wire::tls_key(credential_->token);
     std::ranges::copy(std::as_bytes(std::span(key)), peer_identity.psk.emplace().begin());
   }
   socket().async_handshake(*loop_.tls(), peer_identity, [self = shared_self()](const std::string& error) {
@@ -56,7 +58,7 @@ void Connection::start_tls() {
     ControlCounters& counters = self->loop_.counters();
     ++(error.empty() ? counters.tls_agreed : counters.tls_failed);
     if (!error.empty()) {
-      self->loop_.log().debug("TLS handshake with " + self->peer() + " failed: " + error);
+      self->report_unauthenticated("TLS handshake failed: " + error);
       return self->close(Errc::kUnauthenticated);
     }
     self->state_ = State::kRequest;
@@ -65,7 +67,8 @@ void Connection::start_tls() {
 }
 
 bool Connection::has_valid_proof(const wire::Mac& mac, uint64_t view_hash) const {
-  return !token_ || wire::equal_digests(mac, wire::client_proof(*token_, hello_, welcome_, view_hash));
+  return !credential_ ||
+         wire::equal_digests(mac, wire::client_proof(credential_->token, hello_, welcome_, view_hash));
 }
 
 Error Connection::wrong_token() const {
@@ -117,6 +120,7 @@ void Connection::on_store() {
   if (loop_.is_draining()) return refuse({Errc::kDraining, "reducer is draining"});
   state_ = State::kHandedOver;
   transport::tcp::Socket taken = release_socket();
+  loop_.audit().write_models(wire::job_name(hello_), loop_.sessions().tenant_of(hello_), peer(), key());
   if (taken.valid()) loop_.options().on_store_connection(std::move(taken), peer(), wire::job_name(hello_));
 }
 

@@ -32,7 +32,16 @@ std::string Session::name(uint32_t rank) const {
 }
 
 std::string Session::log_name() const {
-  return "session " + to_string(id_);
+  return "session " + to_string(id_).substr(0, 8);
+}
+
+void Session::write_audit_line(std::string_view result) const {
+  AuditLog::Session line{.job = job_, .tenant = tenant_, .peers = {}, .ranks = plan_.ranks};
+  for (const RankState& r : ranks_) {
+    if (!r.peer.empty()) line.peers.push_back(r.peer);
+    if (r.control && r.control->key() > 0) ++line.with_old_key;
+  }
+  loop_.audit().write_session(line, result);
 }
 
 const char* Session::state_name() const noexcept {
@@ -244,6 +253,7 @@ void Session::record_failure(Errc code, uint32_t rank, const std::string& text) 
 }
 
 void Session::begin_ending(const std::vector<std::byte>& abort_body) {
+  if (state_ == State::kJoining) write_audit_line("did not start");
   state_ = State::kEnding;
   close_deadline_ = loop_.now() + loop_.linger();
   for (RankState& r : ranks_) {

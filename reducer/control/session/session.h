@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "blackbox/event_source.h"
@@ -155,6 +156,7 @@ class Session {
   // ---- session.cc ----
   void check_losses(uint32_t rank, Nanos now);
   void log_findings(Nanos now);  // session_health.cc
+  void write_audit_line(std::string_view result) const;
   void on_rank_lost(uint32_t rank, Errc reason, const char* connection);
   void record_lost_lane(const LaneEvent& event) const noexcept;
   void record_late_rank() noexcept;
@@ -173,7 +175,8 @@ class Session {
     }
   }
   [[nodiscard]] std::string name(uint32_t rank) const;  // "rank 3 (10.0.0.3:50112)"
-  [[nodiscard]] std::string log_name() const;           // "session 0123..."
+  // "session 01234567": not the whole id, which is a secret.
+  [[nodiscard]] std::string log_name() const;
 
   // ---- session_join.cc ----
   void commit_join();

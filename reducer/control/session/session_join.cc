@@ -288,6 +288,7 @@ void Session::on_commit(Connection& from, uint32_t rank, const wire::Commit& com
   loop_.log().info(log_name() + " started: " + std::to_string(plan_.ranks) + " ranks, " +
                    std::to_string(lanes_.size()) + " lanes, window " + std::to_string(plan_.slots) + " x " +
                    std::to_string(plan_.slot_bytes) + " bytes per lane");
+  write_audit_line("started");
   if (plan_.fault_tolerant) start_recovery();
 }
 

@@ -1,0 +1,72 @@
+#include "reducer/control/audit_log.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace sluice::reducer {
+namespace {
+
+// Clients choose the names of jobs, which texts repeat.
+std::string printable(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+std::string quoted(std::string name) {
+  std::ranges::replace(name, '"', '?');
+  return '"' + printable(std::move(name)) + '"';
+}
+
+// "10.0.0.3 (8), 10.0.0.4 (8) and 2 more hosts".
+std::string hosts_text(const std::vector<std::string>& peers) {
+  std::map<std::string, size_t> hosts;
+  for (const std::string& peer : peers) ++hosts[peer.substr(0, peer.rfind(':'))];
+  std::string text;
+  size_t named = 0;
+  for (const auto& [host, ranks] : hosts) {
+    if (++named > AuditLog::kMaxHosts) break;
+    text += (text.empty() ? "" : ", ") + host + (ranks > 1 ? " (" + std::to_string(ranks) + ")" : "");
+  }
+  if (hosts.size() > AuditLog::kMaxHosts)
+    text += " and " + std::to_string(hosts.size() - AuditLog::kMaxHosts) + " more hosts";
+  return text;
+}
+
+}  // namespace
+
+void AuditLog::write_session(const Session& session, std::string_view result) {
+  if (!jobs_.admits(session.job, now_)) return;
+  std::string line = "audit: session of job " + quoted(session.job) + ", tenant " + quoted(session.tenant) +
+                     ", " + std::to_string(session.peers.size()) + " of " + std::to_string(session.ranks) +
+                     " ranks from " + hosts_text(session.peers);
+  if (session.with_old_key > 0)
+    line += ", " + std::to_string(session.with_old_key) + " of them with the old key";
+  log_.info(line + ": " + std::string(result));
+}
+
+void AuditLog::write_models(const std::string& job, const std::string& tenant, const std::string& peer,
+                            uint32_t key) {
+  if (!jobs_.admits(job, now_)) return;
+  log_.info("audit: connection to models of job " + quoted(job) + ", tenant " + quoted(tenant) + ", from " +
+            peer + (key > 0 ? ", with the old key" : ""));
+}
+
+void AuditLog::write_unauthenticated(const std::string& peer, const std::string& job,
+                                     const std::string& why) {
+  if (refused_.admits({}, now_))
+    log_.warn("unauthenticated: " + peer + " as job " + quoted(job) + ": " + printable(why));
+}
+
+void AuditLog::end_windows(Nanos now) {
+  jobs_.end_windows(now, [this](const std::string& job, uint64_t suppressed) {
+    log_.info("audit: " + std::to_string(suppressed) + " more sessions and connections to models of " +
+              (job.empty() ? "other jobs" : "job " + quoted(job)) + " in the same minute");
+  });
+  refused_.end_windows(now, [this](const std::string&, uint64_t suppressed) {
+    log_.warn("unauthenticated: " + std::to_string(suppressed) + " more connections in the same minute");
+  });
+}
+
+}  // namespace sluice::reducer
