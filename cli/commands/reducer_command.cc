@@ -107,9 +107,18 @@ std::string joined(const std::vector<std::string>& items) {
   return fmt::format("{}", fmt::join(items, ", "));
 }
 
-// Handles SIGHUP: applies the reloadable options of the configuration file and reloads the certificates. An
-// invalid file changes nothing.
-void reload(reducer::Reducer& server, const ReducerFlags& flags, const LogFlags& log) {
+// Gives the models the keys that the reducer has reread. Returns what to log.
+std::string reload_keys(StoreService& models, const reducer::ReducerOptions& options) {
+  if (options.key_file.empty()) return {};
+  const auto keys = reducer::read_pool_keys(options, true);
+  if (!keys) return {};  // replaced in the last millisecond: the reducer has the keys before
+  models.use_keys(*keys);
+  return keys->old_secret ? "; 2 pool keys" : "; 1 pool key";
+}
+
+// Handles SIGHUP: applies the reloadable options of the configuration file and rereads certificates and pool
+// keys. An invalid file changes nothing.
+void reload(reducer::Reducer& server, StoreService& models, const ReducerFlags& flags, const LogFlags& log) {
   const auto changes =
       flags.config_file().configuration->reload([&] { return server.reconfigure(flags.options()); });
   if (!changes) return log::error("configuration not reloaded: " + changes.error().text);
@@ -118,7 +127,7 @@ void reload(reducer::Reducer& server, const ReducerFlags& flags, const LogFlags&
   const bool certificates = now.tls != reducer::TlsMode::kOff && !now.tls_files.certificate.empty();
   log::info("configuration reloaded: " +
             (changes->applied.empty() ? "no option changed" : joined(changes->applied)) +
-            (certificates ? "; certificates reloaded" : ""));
+            (certificates ? "; certificates reloaded" : "") + reload_keys(models, now));
   if (!changes->require_restart.empty())
     log::warn("changed options that require a restart: " + joined(changes->require_restart));
 }
@@ -270,7 +279,7 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
     throw failure_of(opened.error(), flags.config_file());
   }
   const int code = serve(server, notifier, signals, options.drain_timeout, flags.drain_exit_code(),
-                         [&] { reload(server, flags, log); });
+                         [&] { reload(server, models, flags, log); });
   models.stop();
   return code;
 }
@@ -286,8 +295,8 @@ void add_reducer_command(CLI::App& program, Command& chosen, const LogFlags& log
       "their other "
       "reducers, and the other sessions may finish within --drain-timeout. Then it exits with "
       "--drain-exit-code.\n"
-      "A second signal stops it at once, exit 130 or 143. SIGHUP reloads certificates and the options marked "
-      "[SIGHUP]. SIGUSR2 writes the black box: the last events, for `sluice blackbox`.\n"
+      "A second signal stops it at once, exit 130 or 143. SIGHUP reloads certificates, pool keys and "
+      "the options marked [SIGHUP]. SIGUSR2 writes the black box: the last events, for `sluice blackbox`.\n"
       "Exit 75: port in use. Exit 78: key unreadable, or invalid variable or configuration file.\n"
       "With --mode job: exit 0 when the expected ranks have connected and left, 75 when they did not connect "
       "in time.");

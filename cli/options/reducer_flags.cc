@@ -137,8 +137,13 @@ void ReducerFlags::add_capacity_options(OptionSet& set) {
 void ReducerFlags::add_security_options(OptionSet& set) {
   reducer::ReducerOptions& o = options_;
   set.group("Security");
-  set.text("--key-file", o.key_file, "FILE",
-           "pool key (sluice keygen); every connection must prove its job's token");
+  set.text(
+      "--key-file", o.key_file, "FILE",
+      "pool key (sluice keygen), and in a second line the old key while it is replaced; every connection "
+      "must prove its job's token. SIGHUP rereads the file");
+  set.text("--reload-key-file", o.reload_key_file, "FILE",
+           "read by SIGHUP in place of --key-file, if it exists: for systemd, which copies a credential only "
+           "at start");
   set.flag("--insecure", o.insecure, "allow listening on a non-loopback address without a key");
   set.choice(
       "--tls", o.tls, "MODE",

@@ -5,10 +5,10 @@
 
 #include <array>
 #include <filesystem>
+#include <span>
 #include <utility>
 
 #include "config/endpoints.h"
-#include "config/secret_file.h"
 #include "core/log.h"
 #include "core/physical_memory.h"
 #include "gpu_client/engine/join/handshake.h"
@@ -46,18 +46,13 @@ Result<std::shared_ptr<store::Coordinator>> open_coordinator(const StoreServiceO
   return std::shared_ptr<store::Coordinator>(std::move(*opened));
 }
 
-// The identity with which this reducer connects to others. Of its key only: a job's token is not enough.
-Result<engine::Identity> peer_identity(const reducer::ReducerOptions& reducer) {
+// The identity with which this reducer connects to others, without its token.
+Result<engine::Identity> peer_identity() {
   engine::Identity identity;
   identity.ranks = 1;
   identity.job = store::kReducerJob;
   if (::getrandom(identity.session.bytes.data(), identity.session.bytes.size(), 0) < 0)
     return fail(Errc::kSystem, "cannot get random bytes from the system");
-  if (!reducer.key_file.empty()) {
-    const auto key = config::read_secret_file(reducer.key_file);
-    if (!key) return tl::unexpected(key.error());
-    identity.token = wire::job_token(std::as_bytes(std::span(key->secret)), identity.job);
-  }
   auto tls = engine::read_tls_settings();
   if (!tls) return tl::unexpected(tls.error());
   identity.tls = std::move(*tls);
@@ -79,6 +74,17 @@ Result<transport::tcp::Socket> connect_to_store(const engine::Identity& identity
   auto ready = engine::send_request<wire::StoreReady>(*handshake, request, deadline);
   if (!ready) return tl::unexpected(ready.error());
   return std::move(handshake->socket);
+}
+
+// Tries the tokens in turn while the other reducer refuses them.
+Result<transport::tcp::Socket> connect_with_any(const std::vector<std::optional<wire::Digest>>& tokens,
+                                                engine::Identity identity, const std::string& address,
+                                                Nanos deadline) {
+  for (size_t i = 0;; ++i) {
+    identity.token = tokens[i];
+    auto socket = connect_to_store(identity, address, deadline);
+    if (socket || socket.error().code != Errc::kUnauthenticated || i + 1 == tokens.size()) return socket;
+  }
 }
 
 uint64_t memory_limit(const StoreServiceOptions& options) {
@@ -114,7 +120,12 @@ Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_
   if (error) return fail(Errc::kSystem, "cannot create " + options_.folder + ": " + error.message());
   auto coordinator = open_coordinator(options_);
   if (!coordinator) return tl::unexpected(coordinator.error());
-  auto identity = peer_identity(reducer);
+  if (!reducer.key_file.empty()) {
+    const auto keys = reducer::read_pool_keys(reducer, false);
+    if (!keys) return tl::unexpected(keys.error());
+    use_keys(*keys);
+  }
+  auto identity = peer_identity();
   if (!identity) return tl::unexpected(identity.error());
   const std::string address = announced_address(options_.announce, reducer.listen_host, port);
   auto started = store::StoreServer::start(
@@ -122,9 +133,9 @@ Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_
        .address = address,
        .is_stopping = std::move(is_stopping),
        .coordinator = std::move(*coordinator),
-       .connect = [identity = std::move(*identity)](
+       .connect = [this, identity = std::move(*identity)](
                       const std::string& to,
-                      Nanos deadline) { return connect_to_store(identity, to, deadline); },
+                      Nanos deadline) { return connect_with_any(peer_tokens(), identity, to, deadline); },
        .log = [](const std::string& line) { log::warn(line); },
        .monitor = monitor_});
   if (!started) return add_context("--state " + options_.folder, started.error());
@@ -132,6 +143,24 @@ Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_
   const std::scoped_lock lock(mutex_);
   server_ = std::move(*started);
   return {};
+}
+
+void StoreService::use_keys(const config::SecretFile& keys) {
+  const std::scoped_lock lock(keys_mutex_);
+  keys_ = keys;
+}
+
+// Of the pool's keys only: a job's token is not enough.
+std::vector<std::optional<wire::Digest>> StoreService::peer_tokens() const {
+  const std::scoped_lock lock(keys_mutex_);
+  if (!keys_) return {std::nullopt};
+  std::vector<std::optional<wire::Digest>> tokens;
+  const auto add = [&](const config::Secret& key) {
+    tokens.push_back(wire::job_token(std::as_bytes(std::span(key)), store::kReducerJob));
+  };
+  add(keys_->secret);
+  if (keys_->old_secret) add(*keys_->old_secret);
+  return tokens;
 }
 
 void StoreService::stop() noexcept {

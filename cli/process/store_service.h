@@ -5,11 +5,15 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "config/secret_file.h"
 #include "core/result.h"
 #include "reducer/reducer.h"
 #include "transport/tcp/socket.h"
+#include "wire/sha256.h"
 
 namespace sluice::store {
 class ModelMonitor;
@@ -40,14 +44,21 @@ class StoreService {
   // wait for the coordinator (kShutdown).
   [[nodiscard]] Result<void> start(const reducer::ReducerOptions& reducer, uint16_t port,
                                    std::function<bool()> is_stopping = {});
+  // The pool keys with which this reducer connects to others, from now on; the newest first. Any thread.
+  void use_keys(const config::SecretFile& keys);
   // Ends all connections, and the lease: other reducers take over at once.
   void stop() noexcept;
 
  private:
   const StoreServiceOptions options_;
   const std::shared_ptr<store::ModelMonitor> monitor_;
+  // The tokens to try, in this order: another reducer may have reread its keys earlier or later.
+  [[nodiscard]] std::vector<std::optional<wire::Digest>> peer_tokens() const;
+
   std::mutex mutex_;
   std::unique_ptr<store::StoreServer> server_;
+  mutable std::mutex keys_mutex_;
+  std::optional<config::SecretFile> keys_;  // guarded by keys_mutex_; nothing: no authentication
 };
 
 }  // namespace sluice::cli

@@ -86,7 +86,7 @@ class StartedReducer(DeployTest):
     def start_unit(self, extra, unit="sluice-reducer.service"):
         service = read_unit(unit_path(unit))["Service"]
         self.command(program(), "keygen", "--out", self.folder / "pool.key")
-        command = shlex.split(service["ExecStart"].replace("${CREDENTIALS_DIRECTORY}", str(self.folder)))
+        command = shlex.split(service["ExecStart"].replace("${CREDENTIALS_DIRECTORY}", str(self.folder)).replace("/run/%N", str(self.folder / "run")))
         self.assertEqual(command[0], "/usr/bin/sluice")
         variables = dict(line.split("=", 1) for line in unit_path("sluice-reducer.default").read_text().splitlines()
                          if line and not line.startswith("#"))
@@ -124,6 +124,25 @@ class StartedReducer(DeployTest):
                 self.assertIn("EXTEND_TIMEOUT_USEC=35000000", stopping)
                 self.assertEqual(process.wait(DEADLINE_S), 0)
                 self.assertIn("workers must prove a token", self.errors.read_text())
+
+    def test_a_reload_reaches_a_key_that_the_credential_lacks(self):
+        process, notifications = self.start_notifying()
+        self.wait_for(notifications, "READY=1")
+        present = self.folder / "etc.key"  # in place of /etc/sluice/pool.key; the credential stays a copy of the old one
+        self.command(program(), "keygen", "--out", present)
+        commands = re.findall(r"(?m)^ExecReload=(.*)$", unit_path("sluice-reducer.service").read_text())
+        self.assertTrue(commands[0].startswith("+"), "as root, who alone reads the key")
+        for line in commands:
+            for old, new in (("/etc/sluice/pool.key", str(present)), ("/run/%N", str(self.folder / "run")), ("$$", "$"), ("%%", "%")):
+                line = line.replace(old, new)
+            self.command(*shlex.split(line.lstrip("+").replace("-HUP $MAINPID", f"-HUP {process.pid}")), env={**os.environ, "MAINPID": str(process.pid)})
+        until("the key is reread", lambda: "1 pool key" in self.errors.read_text())
+        copy = self.folder / "run/pool.key"
+        self.assertEqual((copy.read_text(), copy.stat().st_mode & 0o777, copy.stat().st_uid), (present.read_text(), 0o400, os.getuid()))
+        address = f"127.0.0.1:{self.port_file.read_text().strip()}"
+        self.command(program(), "status", "--reducers", address, "--key-file", present)
+        self.command(program(), "status", "--reducers", address, "--key-file", self.folder / "pool.key", expect=69)
+        self.terminate(process, self.errors)
 
     def test_instance_of_the_template_starts_with_the_files_of_the_package(self):
         process, notifications = self.start_notifying("sluice-reducer@.service")
