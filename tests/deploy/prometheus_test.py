@@ -113,6 +113,31 @@ class Promtool(SluiceTest):
         source = (deploy_case.ROOT / "reducer/admin/metrics.cc").read_text()
         self.assertEqual({name for name in rare if f'"{name}"' not in source}, set())
 
+    def test_a_client_without_a_token_fires_the_alert(self):
+        _, address, port = self.start_http_reducer("--key-file", self.make_key())
+
+        def count():
+            return float(re.search(r'^sluice_refused_joins_total\{reason="unauthenticated"\} (\S+)$', self.scrape(port), re.MULTILINE)[1])
+        before = count()
+        self.run_sluice("status", "--reducers", address, expect=69)
+        after = until("the refused client is counted", lambda: count() if count() > before else None)
+        series = {"series": 'sluice_refused_joins_total{instance="a",reason="unauthenticated"}', "values": f"{before:g}x4 {after:g}x4"}
+        rules = deploy_case.ROOT / "deploy/prometheus/rules.yml"
+        for minutes, fires in ((4, False), (7, True)):
+            expression = 'ALERTS{alertname="SluiceJoinsRefused",alertstate="firing"}'
+            sample = [{"labels": 'ALERTS{alertname="SluiceJoinsRefused",alertstate="firing",instance="a",reason="unauthenticated",severity="warning"}', "value": 1}]
+            test = {"interval": "1m", "input_series": [series],
+                    "promql_expr_test": [{"expr": expression, "eval_time": f"{minutes}m", "exp_samples": sample if fires else []}]}
+            self.promtool("test", "rules", self.write("alert.yml", json.dumps({"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": [test]})))
+
+    def scrape(self, port):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+            connection.request("GET", "/metrics")
+            reply = connection.getresponse()
+            text = reply.read().decode()
+        self.assertEqual(reply.status, 200, text)
+        return text
+
     def live_metrics(self):
         """Returns /metrics of a reducer that has a model, and has completed a session."""
         _, address, port = self.start_http_reducer("--state", self.folder / "state")
@@ -120,15 +145,11 @@ class Promtool(SluiceTest):
         self.run_sluice("store", "create", "--reducers", address, self.write("model.json", json.dumps(model)))
         self.run_sluice("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "5", "--workers", "2", "--connect", address)
 
-        def scrape():
-            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
-                connection.request("GET", "/metrics")
-                reply = connection.getresponse()
-                text = reply.read().decode()
-            self.assertEqual(reply.status, 200, text)
+        def completed():
+            text = self.scrape(port)
             return text if 'result="completed"} 1' in text else None
 
-        return until("the session has ended", scrape)
+        return until("the session has ended", completed)
 
 
 if __name__ == "__main__":
