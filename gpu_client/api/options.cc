@@ -14,8 +14,8 @@
 #include "config/discovery/discover.h"
 #include "config/pool.h"
 #include "config/sizes.h"
+#include "gpu_client/api/credential_options.h"
 #include "gpu_client/api/sized_struct.h"
-#include "gpu_client/engine/join/credentials.h"
 #include "gpu_client/engine/join/lane_settings.h"
 #include "wire/messages.h"
 #include "wire/view.h"
@@ -162,7 +162,6 @@ sluice_options default_options() noexcept {
   options.linger_ms = 5'000;
   options.keep_results = 1;
   options.resume_timeout_ms = 2'000;
-  options.tenant = std::getenv("SLUICE_TENANT");
   for (const TimeoutVariable& d : kTimeoutVariables) {
     const char* value = std::getenv(d.variable);
     if (value == nullptr) continue;
@@ -206,20 +205,8 @@ Result<engine::SessionOptions> read_options(const sluice_options& caller_options
     return invalid("session_id is all zero; set 16 bytes that are unique to the session");
   identity.rank = o.rank;
   identity.ranks = o.ranks;
-  if (!string_or_empty(o.job).empty()) identity.job = o.job;
-  identity.tenant = string_or_empty(o.tenant);
-  for (const auto& [name, text] : {std::pair("job", identity.job), std::pair("tenant", identity.tenant)}) {
-    if (text.size() > wire::kMaxJobText)
-      return invalid(std::string(name) + " has " + std::to_string(text.size()) +
-                     " characters; the limit is " + std::to_string(wire::kMaxJobText));
-  }
   identity.interface_address = string_or_empty(o.interface_address);
-  auto token = engine::load_token(string_or_empty(o.key_file), string_or_empty(o.token_file), identity.job);
-  if (!token) return tl::unexpected(token.error());
-  identity.token = *token;
-  auto tls = engine::read_tls_settings();
-  if (!tls) return tl::unexpected(tls.error());
-  identity.tls = std::move(*tls);
+  SLUICE_RETURN_IF_ERROR(engine::read_credentials(credential_options(o), identity));
   auto lanes = engine::read_lane_settings();
   if (!lanes) return tl::unexpected(lanes.error());
   identity.lanes = std::move(*lanes);

@@ -77,26 +77,16 @@ Result<void> check_reducers(const std::vector<config::Endpoint>& reducers, const
                             Nanos deadline) {
   for (const config::Endpoint& reducer : reducers) {
     auto handshake = engine::connect_and_handshake(reducer, identity, wire::Purpose::kStatus, 0, 0, deadline);
-    if (!handshake) {
-      Error e = handshake.error();
-      if (e.code == Errc::kUnauthenticated && !identity.token)
-        e.text += "; the reducer requires a key: set SLUICE_KEY_FILE";
-      return tl::unexpected(std::move(e));
-    }
+    if (!handshake) return tl::unexpected(handshake.error());
   }
   return {};
 }
 
 // Loads the credentials into `identity` and checks the reducers with them.
 Result<void> prepare_identity(const Settings& s, engine::Identity& identity, Nanos timeout) {
-  auto token = engine::load_token(s.key_file, s.token_file, s.job);
-  if (!token) return tl::unexpected(token.error());
-  identity.token = *token;
-  auto tls = engine::read_tls_settings();
-  auto lanes = engine::read_lane_settings();
-  if (!tls || !lanes) return tl::unexpected(!tls ? tls.error() : lanes.error());
-  identity.tls = std::move(*tls);
-  identity.lanes = std::move(*lanes);
+  SLUICE_RETURN_IF_ERROR(engine::read_credentials({}, identity));
+  SLUICE_ASSIGN_OR_RETURN(lanes, engine::read_lane_settings());
+  identity.lanes = std::move(lanes);
   return check_reducers(s.reducers, identity, monotonic_now() + timeout);
 }
 
@@ -153,8 +143,6 @@ Result<std::unique_ptr<Comm>> connect_session(std::span<void* const> handles, Li
   options.join.identity = {.session = session,
                            .rank = rank,
                            .ranks = ranks,
-                           .job = s.job,
-                           .tenant = s.tenant,
                            .token = std::nullopt,
                            .interface_address = listener.handle.address,
                            .fault_tolerant = s.fault_tolerant};

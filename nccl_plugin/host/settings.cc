@@ -174,14 +174,6 @@ SettingsResult read_settings(const char* const* environment) {
     s.pool_file = std::move(pool->file);
     return {};
   });
-  const auto read_name = [&r](const char* variable, std::string& to) {
-    r.read(variable, [&to](const std::string& value) -> std::string {
-      if (value.size() > wire::kMaxJobText)
-        return "expected at most " + std::to_string(wire::kMaxJobText) + " characters";
-      to = value;
-      return {};
-    });
-  };
   using engine::ColocationMode;
   r.choice(
       "SLUICE_COLOCATED", s.colocated,
@@ -192,10 +184,6 @@ SettingsResult read_settings(const char* const* environment) {
     s.link_rate = *rate;
     return {};
   });
-  read_name("SLUICE_JOB", s.job);
-  read_name("SLUICE_TENANT", s.tenant);
-  r.text("SLUICE_KEY_FILE", s.key_file);
-  r.text("SLUICE_TOKEN_FILE", s.token_file);
   r.choice("SLUICE_NET", s.net, {{"auto", NetPolicy::kAuto}, {"always", NetPolicy::kAlways}});
   r.text("NCCL_SOCKET_IFNAME", s.interfaces);
   r.text("SLUICE_IFNAME", s.interfaces);

@@ -27,10 +27,6 @@ struct Settings {
   uint32_t dns_reducer_count = 0;          // of SLUICE_REDUCER_SERVICE; connect() resolves them
   engine::ColocationMode colocated = engine::ColocationMode::kAuto;  // SLUICE_COLOCATED=auto|off|always
   uint64_t link_rate = 0;                        // SLUICE_LINK_RATE in bits/s; 0: the interface's speed
-  std::string job = "default";                   // SLUICE_JOB
-  std::string tenant;                            // SLUICE_TENANT; empty: the job name
-  std::string key_file;                          // SLUICE_KEY_FILE
-  std::string token_file;                        // SLUICE_TOKEN_FILE
   NetPolicy net = NetPolicy::kAuto;              // SLUICE_NET=auto|always
   std::string interfaces;                        // SLUICE_IFNAME, else NCCL_SOCKET_IFNAME
   uint32_t speed_mbps = 0;                       // SLUICE_SPEED; 0: sysfs

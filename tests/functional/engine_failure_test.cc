@@ -88,7 +88,7 @@ TEST_F(EngineFailure, FailsWithAWrongOrMissingKey) {
   expect_all(create_all(1, [&](uint32_t, sluice_options& c) { c.key_file = other.path().c_str(); }),
              SLUICE_REFUSED, AllOf(HasSubstr("reducer 127.0.0.1:"), HasSubstr("proof")));
   ++session_;
-  expect_all(create_all(1), SLUICE_REFUSED, HasSubstr("requires a job token"));
+  expect_all(create_all(1), SLUICE_REFUSED, HasSubstr("requires the key of the pool"));
 }
 
 TEST_F(EngineFailure, RefusesAReducerWithoutAKey) {

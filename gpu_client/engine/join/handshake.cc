@@ -99,15 +99,20 @@ Result<void> check_welcome(const Handshake& g, const Identity& identity) {
   }
   if (!identity.token) {
     if (w.proof == 0) return {};
-    return fail(Errc::kUnauthenticated, g.name + ": requires a job token; set key_file or token_file");
+    return fail(
+        Errc::kUnauthenticated,
+        g.name + ": requires the key of the pool; set SLUICE_KEY_FILE, or SLUICE_TOKEN_FILE and SLUICE_JOB");
   }
   if (w.proof == 0) {
-    return fail(Errc::kUnauthenticated,
-                g.name + ": has no key to prove the job token; start the reducer with --key-file");
+    return fail(Errc::kUnauthenticated, g.name +
+                                            ": has no key to prove the job token; start the reducer with "
+                                            "--key-file, or unset SLUICE_KEY_FILE and SLUICE_TOKEN_FILE");
   }
   if (!wire::equal_digests(wire::server_proof(*identity.token, g.hello, w), w.mac)) {
-    return fail(Errc::kUnauthenticated, g.name + ": wrong proof of the token of job \"" + identity.job +
-                                            "\"; the key or the job differs");
+    return fail(
+        Errc::kUnauthenticated,
+        g.name + ": wrong proof of the token of job \"" + identity.job +
+            "\"; the key or the job differs: check SLUICE_KEY_FILE, SLUICE_TOKEN_FILE and SLUICE_JOB");
   }
   return {};
 }
@@ -117,7 +122,9 @@ Result<void> start_tls(Handshake& g, const config::Endpoint& reducer, const Iden
   if (!identity.tls) return {};
   if ((g.welcome.features & wire::kFeatureTls) == 0) {
     if (!identity.tls->required) return {};
-    return fail(Errc::kUnauthenticated, g.name + ": does not offer TLS, but SLUICE_TLS is \"require\"");
+    return fail(
+        Errc::kUnauthenticated,
+        g.name + ": does not offer TLS, but SLUICE_TLS is \"require\"; start the reducer with --tls on");
   }
   const wire::Digest binding = wire::tls_binding(g.hello, g.welcome);
   transport::tcp::TlsPeer peer{.identity = identity.job,
@@ -132,7 +139,8 @@ Result<void> start_tls(Handshake& g, const config::Endpoint& reducer, const Iden
   if (secured) return {};
   Error error = secured.error();
   if (error.code == Errc::kReset) error.code = Errc::kReducerLost;  // as connection_error()
-  return add_context(g.name, error);
+  if (identity.tls->ca.empty()) return add_context(g.name, error);
+  return add_context(g.name + ": TLS with authority " + identity.tls->ca + ", host name " + peer.host, error);
 }
 
 }  // namespace

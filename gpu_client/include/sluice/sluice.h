@@ -135,10 +135,11 @@ typedef struct sluice_options {
   uint8_t session_id[16];
   uint32_t rank;  /* 0..ranks-1, unique */
   uint32_t ranks; /* number of ranks, at least 1 */
-  /* The job for which the token is valid; NULL: "default". */
+  /* The job for which the token is valid; NULL: SLUICE_JOB, otherwise "default". */
   const char* job;
   /* A file with the pool key (sluice keygen), or a file with the job's token (sluice keygen --job). Both
-   * NULL: no authentication. */
+   * NULL: SLUICE_KEY_FILE or SLUICE_TOKEN_FILE. If one is set, both variables are ignored; an empty one means
+   * no authentication. */
   const char* key_file;
   const char* token_file;
   /* Lane connections per reducer, at most the number that the reducer offers; 0 (default): that number. */
@@ -166,6 +167,14 @@ typedef struct sluice_options {
   /* host[:port] of rank 0, where the ranks meet without reducers: its co-located reducer listens there. Equal
    * on all ranks; the sessions of a process may share it. NULL: SLUICE_RENDEZVOUS, otherwise MASTER_ADDR. */
   const char* rendezvous;
+  /* TLS (docs/guides/secure.md): "off", "on" or "require"; NULL: SLUICE_TLS, otherwise off. Then files in PEM
+   * form: the authorities that may sign a reducer's certificate, and this client's certificate and key. NULL:
+   * SLUICE_TLS_CA, SLUICE_TLS_CERT, SLUICE_TLS_KEY; empty: none. If tls_cert or tls_key is set, both
+   * variables are ignored. */
+  const char* tls;
+  const char* tls_ca;
+  const char* tls_cert;
+  const char* tls_key;
 } sluice_options;
 
 /* Counters of a session since its creation, of this rank. */

@@ -52,9 +52,8 @@ template <typename T>
   }
 }
 
-// sluice_options with owned strings. An empty string means NULL. `raw` contains all other options; the fields
-// of `raw` that also exist here are ignored, except that `raw.tenant` and
-// `raw.rendezvous` are used if those here are empty.
+// sluice_options with owned strings. `raw` contains all other options. Its numbers that also exist here are
+// ignored; its strings are used if those here are empty: `raw.key_file = ""` ignores SLUICE_KEY_FILE.
 struct Options {
   // Sets the defaults and reads the environment variables, as sluice_options_init.
   Options() noexcept { sluice_options_init_sized(&raw, sizeof raw); }
@@ -62,7 +61,8 @@ struct Options {
   std::array<std::uint8_t, 16> session_id{};
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
-  std::string job, key_file, token_file, interface_address;
+  std::string job, key_file, token_file, tls, tls_ca, tls_cert, tls_key;  // empty: the variables
+  std::string interface_address;
   std::string tenant;      // empty: SLUICE_TENANT
   std::string rendezvous;  // empty: SLUICE_RENDEZVOUS
   sluice_options raw{};
@@ -112,17 +112,23 @@ class Session {
   // Joins the session as sluice_session_create. Throws Error.
   explicit Session(const Options& options) {
     sluice_options o = options.raw;
-    const auto text = [](const std::string& s) { return s.empty() ? nullptr : s.c_str(); };
-    o.reducers = text(options.reducers);
     std::memcpy(o.session_id, options.session_id.data(), options.session_id.size());
     o.rank = options.rank;
     o.ranks = options.ranks;
-    o.job = text(options.job);
-    o.key_file = text(options.key_file);
-    o.token_file = text(options.token_file);
-    o.interface_address = text(options.interface_address);
-    if (!options.tenant.empty()) o.tenant = options.tenant.c_str();
-    if (!options.rendezvous.empty()) o.rendezvous = options.rendezvous.c_str();
+    const auto set = [](const char*& field, const std::string& text) {
+      if (!text.empty()) field = text.c_str();
+    };
+    set(o.reducers, options.reducers);
+    set(o.job, options.job);
+    set(o.key_file, options.key_file);
+    set(o.token_file, options.token_file);
+    set(o.tls, options.tls);
+    set(o.tls_ca, options.tls_ca);
+    set(o.tls_cert, options.tls_cert);
+    set(o.tls_key, options.tls_key);
+    set(o.interface_address, options.interface_address);
+    set(o.tenant, options.tenant);
+    set(o.rendezvous, options.rendezvous);
     std::array<char, 2048> reason{};
     const sluice_status status = sluice_session_create(&o, &session_, reason.data(), reason.size());
     if (status != SLUICE_OK) throw Error(status, reason.data());

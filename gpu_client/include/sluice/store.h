@@ -22,14 +22,18 @@ extern "C" {
 typedef struct sluice_store sluice_store;
 
 typedef struct sluice_store_options {
-  size_t struct_size;     /* set by sluice_store_options_init() */
-  const char* reducers;   /* "host:port,host:port": any of the pool; NULL: SLUICE_REDUCERS */
-  const char* job;        /* NULL: SLUICE_JOB, otherwise "default" */
-  const char* tenant;     /* NULL: the job */
-  const char* key_file;   /* NULL: SLUICE_KEY_FILE */
-  const char* token_file; /* NULL: SLUICE_TOKEN_FILE */
-  uint32_t timeout_ms;    /* of connecting, and of every call without a timeout of its own; default 60000 */
-  uint64_t worker;        /* identity of this worker's pushes, in whose order sync steps add; 0: random */
+  size_t struct_size;   /* set by sluice_store_options_init() */
+  const char* reducers; /* "host:port,host:port": any of the pool; NULL: SLUICE_REDUCERS */
+  const char* job;      /* NULL: SLUICE_JOB, otherwise "default" */
+  const char* tenant;   /* NULL: SLUICE_TENANT, otherwise the job */
+  const char* key_file; /* both NULL: SLUICE_KEY_FILE or SLUICE_TOKEN_FILE, as in sluice_options */
+  const char* token_file;
+  uint32_t timeout_ms; /* of connecting, and of every call without a timeout of its own; default 60000 */
+  uint64_t worker;     /* identity of this worker's pushes, in whose order sync steps add; 0: random */
+  const char* tls;     /* TLS, as in sluice_options */
+  const char* tls_ca;
+  const char* tls_cert;
+  const char* tls_key;
 } sluice_store_options;
 
 SLUICE_API void sluice_store_options_init_sized(sluice_store_options* options, size_t struct_size);

@@ -74,6 +74,10 @@ int main(void) {
   FIELD(sluice_options, resume_timeout_ms);
   FIELD(sluice_options, tenant);
   FIELD(sluice_options, rendezvous);
+  FIELD(sluice_options, tls);
+  FIELD(sluice_options, tls_ca);
+  FIELD(sluice_options, tls_cert);
+  FIELD(sluice_options, tls_key);
   FIELD(sluice_finding, struct_size);
   FIELD(sluice_finding, request);
   FIELD(sluice_finding, kind);
@@ -88,6 +92,10 @@ int main(void) {
   FIELD(sluice_store_options, token_file);
   FIELD(sluice_store_options, timeout_ms);
   FIELD(sluice_store_options, worker);
+  FIELD(sluice_store_options, tls);
+  FIELD(sluice_store_options, tls_ca);
+  FIELD(sluice_store_options, tls_cert);
+  FIELD(sluice_store_options, tls_key);
   FIELD(sluice_stats, struct_size);
   FIELD(sluice_stats, operations);
   FIELD(sluice_stats, payload_bytes_out);
