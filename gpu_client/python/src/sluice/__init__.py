@@ -51,7 +51,7 @@ def ddp_hook(session: Session, *, average: bool = True, error_feedback: Optional
     return make_hook(session, average, error_feedback)
 
 
-def session_from_torch(reducers: str, group: Optional[ProcessGroup] = None, **options: Any) -> Session:
+def session_from_torch(reducers: Optional[str], group: Optional[ProcessGroup] = None, **options: Any) -> Session:
     """Creates a Session for the ranks of a torch.distributed process group (None: all ranks).
 
     The group's first rank chooses the session id. Collective: all ranks of the group must call it. `options` are the

@@ -33,7 +33,8 @@ class Options(Structure):
                 ("job", c_char_p), ("key_file", c_char_p), ("token_file", c_char_p), ("lanes", c_uint32), ("window_bytes", c_uint32),
                 ("slot_bytes", c_uint32), ("progress_threads", c_uint32), ("payload_crc", c_uint32), ("connect_timeout_ms", c_uint32),
                 ("join_timeout_ms", c_uint32), ("op_timeout_ms", c_uint32), ("linger_ms", c_uint32), ("interface_address", c_char_p),
-                ("keep_results", c_uint32), ("resume_timeout_ms", c_uint32), ("tenant", c_char_p), ("rendezvous", c_char_p)]
+                ("keep_results", c_uint32), ("resume_timeout_ms", c_uint32), ("tenant", c_char_p), ("rendezvous", c_char_p), ("tls", c_char_p), ("tls_ca", c_char_p),
+                ("tls_cert", c_char_p), ("tls_key", c_char_p)]
 
 
 class Stats(Structure):
@@ -63,7 +64,8 @@ class StreamStats(Structure):
 
 class StoreOptions(Structure):
     _fields_ = [("struct_size", c_size_t), ("reducers", c_char_p), ("job", c_char_p), ("tenant", c_char_p), ("key_file", c_char_p),
-                ("token_file", c_char_p), ("timeout_ms", c_uint32), ("worker", c_uint64)]
+                ("token_file", c_char_p), ("timeout_ms", c_uint32), ("worker", c_uint64), ("tls", c_char_p), ("tls_ca", c_char_p),
+                ("tls_cert", c_char_p), ("tls_key", c_char_p)]
 
 
 _SESSION = c_void_p

@@ -19,7 +19,7 @@ _MAX_BUCKETS = 1 << 16  # more than any model has
 Hook = Callable[[object, dist.GradBucket], torch.futures.Future[torch.Tensor]]
 
 
-def session_from_torch(reducers: str, group: Optional[dist.ProcessGroup] = None, **options: Any) -> Session:
+def session_from_torch(reducers: Optional[str], group: Optional[dist.ProcessGroup] = None, **options: Any) -> Session:
     """Implements sluice.session_from_torch."""
     session_id = [os.urandom(16)]  # overwritten with the first rank's on the others
     first = 0 if group is None else dist.get_global_rank(group, 0)

@@ -50,7 +50,9 @@ class Session(Collectives):
                  payload_crc: Optional[bool] = None, keep_results: Optional[bool] = None, connect_timeout_ms: Optional[int] = None,
                  join_timeout_ms: Optional[int] = None, op_timeout_ms: Optional[int] = None, linger_ms: Optional[int] = None,
                  resume_timeout_ms: Optional[int] = None, rendezvous: Optional[str] = None, stochastic_rounding: Optional[bool] = None,
-                 wire_strict: Optional[bool] = None, wire_min_count: Optional[int] = None, on_finding: OnFinding = None) -> None:
+                 wire_strict: Optional[bool] = None, wire_min_count: Optional[int] = None, on_finding: OnFinding = None,
+                 tls: Optional[str] = None, tls_ca: Optional[Union[str, os.PathLike[str]]] = None, tls_cert: Optional[Union[str, os.PathLike[str]]] = None,
+                 tls_key: Optional[Union[str, os.PathLike[str]]] = None) -> None:
         """Connects to the reducers, joins, and waits until all ranks have joined.
 
         Blocks for at most connect_timeout_ms + join_timeout_ms + 5 s. Raises a subclass of sluice.Error, or TypeError or
@@ -66,6 +68,9 @@ class Session(Collectives):
         on_finding: what happens when a reducer with --health finds a rank's contribution to an operation sick. "raise": the
             operation raises UnhealthyGradient when it has ended; a function: called with the Finding, on the thread that
             sees the end; None: nothing.
+
+        job, key_file, token_file, tls, tls_ca, tls_cert, tls_key: None: the variables SLUICE_JOB, SLUICE_KEY_FILE and so on.
+            An empty text switches off what the variable sets.
 
         The other arguments have the names, units and meanings of the fields of sluice_options and sluice_stream_options.
         None keeps the library's default."""
@@ -86,7 +91,7 @@ class Session(Collectives):
             "interface_address": interface_address, "lanes": lanes, "window_bytes": window_bytes, "slot_bytes": slot_bytes,
             "progress_threads": progress_threads, "payload_crc": payload_crc, "keep_results": keep_results, "connect_timeout_ms": connect_timeout_ms,
             "join_timeout_ms": join_timeout_ms, "op_timeout_ms": op_timeout_ms, "linger_ms": linger_ms, "resume_timeout_ms": resume_timeout_ms,
-            "rendezvous": rendezvous})
+            "rendezvous": rendezvous, "tls": tls, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key})
         streams = stream_options(library, device, wire_dtype, {
             "measure_error": measure_error, "staging_bytes": staging_bytes, "piece_bytes": piece_bytes, "fusion_bytes": fusion_bytes,
             "always_staged": always_staged, "stochastic_rounding": stochastic_rounding, "wire_strict": wire_strict,

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from .errors import Unsupported
+from .torch.options import Options
 from .torch.process_group import SluiceGroup
 
 try:
@@ -46,10 +47,14 @@ class ProcessGroupSluice(ProcessGroupWrapper):  # type: ignore[misc]
     """Reduces through the reducers of SLUICE_REDUCERS, or between the ranks themselves where there are none.
 
     Each configure() aborts the session of the old ranks, so that Work in progress fails at once, and opens one for the new
-    ranks. The reducers stay. `timeout` limits the join and each operation."""
+    ranks. The reducers stay. `timeout` limits the join and each operation. `options`: those of each such group."""
 
     _pg: Optional[SluiceGroup]  # None until configure()
     _aborted: Optional[Exception] = None
+
+    def __init__(self, timeout: timedelta = timedelta(seconds=60), pg: Optional[SluiceGroup] = None, *, options: Optional[Options] = None) -> None:
+        super().__init__(timeout, pg)
+        self._options = options
 
     def getBackendName(self) -> str:
         return "torchft-sluice"
@@ -87,4 +92,4 @@ class ProcessGroupSluice(ProcessGroupWrapper):  # type: ignore[misc]
         return _ReportingWork(super().allreduce(tensors, opts))
 
     def _create_pg(self, store: Any, rank: int, world_size: int) -> SluiceGroup:
-        return SluiceGroup(store, rank, world_size, self._timeout)
+        return SluiceGroup(store, rank, world_size, self._timeout, self._options)

@@ -24,7 +24,8 @@ class Store:
 
     def __init__(self, reducers: Optional[str] = None, *, job: Optional[str] = None, tenant: Optional[str] = None,
                  key_file: Optional[Path] = None, token_file: Optional[Path] = None, timeout_ms: Optional[int] = None,
-                 worker: Optional[int] = None) -> None:
+                 worker: Optional[int] = None, tls: Optional[str] = None, tls_ca: Optional[Path] = None, tls_cert: Optional[Path] = None,
+                 tls_key: Optional[Path] = None) -> None:
         """Connects to one of the reducers.
 
         reducers: "host:port,host:port", any of the pool; None: SLUICE_REDUCERS.
@@ -35,7 +36,8 @@ class Store:
 
         The other arguments have the meanings of the fields of sluice_store_options."""
         self._reducers = reducers
-        self._options = {"job": job, "tenant": tenant, "key_file": key_file, "token_file": token_file, "timeout_ms": timeout_ms, "worker": worker}
+        self._options = {"job": job, "tenant": tenant, "key_file": key_file, "token_file": token_file, "timeout_ms": timeout_ms, "worker": worker,
+                         "tls": tls, "tls_ca": tls_ca, "tls_cert": tls_cert, "tls_key": tls_key}
         self._models: weakref.WeakSet[Model] = weakref.WeakSet()
         self._handle = Handle(reducers, self._options)
 

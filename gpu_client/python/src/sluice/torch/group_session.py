@@ -37,9 +37,11 @@ class GroupSessions(NamedTuple):
         `timeout` limits the join and each later operation. `reducers`: None: those of the agreement."""
         limit_ms = max(1, min(int(timeout.total_seconds() * 1000), (1 << 31) - 1))
         reducers = reducers or self.reducers
+        o = self.options
         session = Session(reducers, session_id=self.ids[index], rank=self.rank, ranks=self.ranks, rendezvous=self.meeting_point,
-                          join_timeout_ms=limit_ms, op_timeout_ms=limit_ms, wire_dtype=self.options.wire_dtype,
-                          wire_min_count=self.options.wire_min_count, on_finding=self.options.on_finding)
+                          join_timeout_ms=limit_ms, op_timeout_ms=limit_ms, wire_dtype=o.wire_dtype, wire_min_count=o.wire_min_count,
+                          on_finding=o.on_finding, job=o.job, tenant=o.tenant, key_file=o.key_file, token_file=o.token_file, tls=o.tls,
+                          tls_ca=o.tls_ca, tls_cert=o.tls_cert, tls_key=o.tls_key)
         configured = os.environ.get(_REDUCERS)
         if session.stats().reducers > 0:
             if index == 0:

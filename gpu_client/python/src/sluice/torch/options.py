@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import Optional
+from typing import Optional, Union
 
 from ..findings import OnFinding
+
+_Path = Union[str, os.PathLike[str]]
 
 
 @dataclass(frozen=True)
 class Options:
-    """Pass as pg_options of init_process_group or new_group; equal on all ranks, except on_finding.
+    """Pass as pg_options of init_process_group or new_group; equal on all ranks, except on_finding and the names of files.
 
     wire_dtype: the type in which sums and averages of float32 travel in all_reduce, as in Session; None: SLUICE_WIRE.
     wire_min_count: all_reduces of fewer elements travel as they are, because 8-bit types suit gradients but not counters
@@ -19,12 +22,21 @@ class Options:
         much memory as the tensors, for at most 256 of them.
     on_finding: what happens when a reducer with --health finds a rank's contribution sick. "raise": wait() raises
         DistBackendError from UnhealthyGradient; a function: called with the sluice.Finding, on the thread that sees the end of
-        the operation; None: nothing. The finding names the operation by its number in the group, kind and size."""
+        the operation; None: nothing. The finding names the operation by its number in the group, kind and size.
+    job, tenant, key_file, token_file, tls, tls_ca, tls_cert, tls_key: as in Session; None: the variables."""
 
     wire_dtype: Optional[str] = None
     wire_min_count: int = 8192
     error_feedback: Optional[bool] = None
     on_finding: OnFinding = None
+    job: Optional[str] = None
+    tenant: Optional[str] = None
+    key_file: Optional[_Path] = None
+    token_file: Optional[_Path] = None
+    tls: Optional[str] = None
+    tls_ca: Optional[_Path] = None
+    tls_cert: Optional[_Path] = None
+    tls_key: Optional[_Path] = None
 
 
 def options_of(pg_options: object) -> Optional[Options]:
