@@ -20,12 +20,12 @@ namespace {
 // the exit code 69.
 int run_status(const PoolFlags& flags) {
   const auto pool = bench::value_or_fail(config::read_reducers(flags.reducers), bench::kExitUsage);
-  const bench::Credentials credentials = flags.credentials();
+  const engine::Identity identity = flags.credentials.identity();
   int code = bench::kExitOk;
   auto all = nlohmann::ordered_json::array();
   for (const config::Endpoint& reducer : pool) {
     nlohmann::ordered_json entry = {{"reducer", config::to_string(reducer)}};
-    const auto text = bench::query_status(reducer, credentials, flags.timeout);
+    const auto text = bench::query_status(reducer, identity, flags.timeout);
     if (text) {
       entry["status"] = nlohmann::ordered_json::parse(*text, nullptr, false);
     } else {

@@ -50,13 +50,10 @@ T checked(Result<T> result) {
 }
 
 std::unique_ptr<StoreClient> open(const StoreFlags& flags) {
-  const bench::Credentials credentials = flags.pool.credentials();
   store_client::StoreOptions options;
   options.reducers = bench::value_or_fail(config::read_reducers(flags.pool.reducers), bench::kExitUsage);
+  options.identity = flags.pool.credentials.identity();
   options.identity.ranks = 1;
-  options.identity.job = credentials.job;
-  options.identity.token = credentials.token;
-  options.identity.tls = bench::value_or_fail(engine::read_tls_settings(), bench::kExitConfig);
   options.timeout = flags.pool.timeout;
   return checked(StoreClient::open(std::move(options)));
 }

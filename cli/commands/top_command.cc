@@ -30,10 +30,10 @@ struct TopFlags {
   bool once = false;
 };
 
-TopSample::Reducer query_reducer(const config::Endpoint& reducer, const bench::Credentials& credentials,
+TopSample::Reducer query_reducer(const config::Endpoint& reducer, const engine::Identity& identity,
                                  Nanos timeout) {
   TopSample::Reducer out{.name = config::to_string(reducer)};
-  const auto reply = bench::query_status(reducer, credentials, timeout);
+  const auto reply = bench::query_status(reducer, identity, timeout);
   out.at = monotonic_now();
   if (!reply) {
     out.error = reply.error().text;
@@ -48,14 +48,14 @@ TopSample::Reducer query_reducer(const config::Endpoint& reducer, const bench::C
 }
 
 // Queries in parallel, so that an unreachable reducer does not delay the others.
-TopSample query_pool(const std::vector<config::Endpoint>& pool, const bench::Credentials& credentials,
+TopSample query_pool(const std::vector<config::Endpoint>& pool, const engine::Identity& identity,
                      Nanos timeout) {
   TopSample all;
   for (size_t first = 0; first < pool.size(); first += kMaxQueries) {
     std::vector<std::future<TopSample::Reducer>> queries;
     for (size_t i = first; i < std::min(pool.size(), first + kMaxQueries); ++i) {
-      queries.push_back(std::async(std::launch::async, [&pool, &credentials, timeout, i] {
-        return query_reducer(pool[i], credentials, timeout);
+      queries.push_back(std::async(std::launch::async, [&pool, &identity, timeout, i] {
+        return query_reducer(pool[i], identity, timeout);
       }));
     }
     for (auto& query : queries) all.reducers.push_back(query.get());
@@ -85,15 +85,15 @@ bool all_answer(const TopSample& s) {
 int run_top(const TopFlags& flags) {
   if (flags.interval < 100 * kMillisecond)
     throw bench::Failure(bench::kExitUsage, "--interval must be at least 100ms");
-  const bench::Credentials credentials = flags.pool.credentials();
+  const engine::Identity identity = flags.pool.credentials.identity();
   auto pool = bench::value_or_fail(config::read_reducers(flags.pool.reducers), bench::kExitUsage);
-  TopSample previous = query_pool(pool, credentials, flags.pool.timeout);
+  TopSample previous = query_pool(pool, identity, flags.pool.timeout);
   for (Nanos next = monotonic_now();;) {
     next = std::max(next + flags.interval, monotonic_now());
     std::this_thread::sleep_for(std::chrono::nanoseconds(next - monotonic_now()));
     // A pool file may change. While it cannot be read, the previous list stays in use.
     if (auto reducers = config::read_reducers(flags.pool.reducers)) pool = std::move(*reducers);
-    TopSample current = query_pool(pool, credentials, flags.pool.timeout);
+    TopSample current = query_pool(pool, identity, flags.pool.timeout);
     const Screen s = screen();
     const std::string text = top_text(previous, current, s.columns, s.lines);
     if (flags.once) {

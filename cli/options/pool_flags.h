@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "bench/e2e/pool/pool_status.h"
+#include "cli/options/credential_flags.h"
 #include "cli/options/option_set.h"
 #include "core/units.h"
 
@@ -11,15 +11,11 @@ namespace sluice::cli {
 
 struct PoolFlags {
   std::string reducers = {};
-  std::string key_file = {};
-  std::string token_file = {};
-  std::string job = "default";
+  CredentialFlags credentials = {};
   Nanos timeout = 5 * kSecond;
 
   // This object must outlive the parse.
   void add_to(OptionSet& set);
-  // Throws Failure(kExitConfig) when the key or the token file is invalid.
-  [[nodiscard]] bench::Credentials credentials() const;
 };
 
 }  // namespace sluice::cli

@@ -6,7 +6,6 @@
 
 #include "bench/e2e/process/exit_codes.h"
 #include "config/pool.h"
-#include "config/secret_file.h"
 #include "core/parse_number.h"
 
 namespace sluice::cli {
@@ -32,16 +31,7 @@ void WorkerFlags::add_to(OptionSet& set) {
            "session id, 32 hex digits, the same for all workers of a run; required with --rank");
   set.duration("--timeout", timeout_, "time limit of a launched run; 0: no limit");
   set.group("Session");
-  set.text("--job", job_, "NAME", "job name of the token");
-  set.text("--tenant", tenant_, "NAME",
-           "tenant whose share and memory of the reducers the run uses; default: the job name");
-  set.text("--key-file", key_file_, "FILE", "pool key; alternative to --token-file");
-  set.text("--token-file", token_file_, "FILE", "token of --job; alternative to --key-file");
-  set.text("--tls", tls_, "MODE",
-           "use of TLS. on: if the reducer offers it; require: always. Also applies to reducers started by "
-           "this command. Authenticated by the key, or by certificates set in variables "
-           "(docs/guides/secure.md)")
-      ->check(CLI::IsMember({"off", "on", "require"}));
+  credentials_.add_to(set);
   set.text("--transport", transport_, "TRANSPORT",
            "transport of lane connections. auto: RDMA if both ends support it, otherwise TCP. Also applies "
            "to reducers started by this command")
@@ -76,20 +66,14 @@ void WorkerFlags::add_to(OptionSet& set) {
 
 void WorkerFlags::check() const {
   if (workers_ == 0) throw Failure(bench::kExitUsage, "--workers must be at least 1");
-  if (!key_file_.empty() && !token_file_.empty()) {
-    throw Failure(bench::kExitUsage, "--key-file and --token-file are mutually exclusive");
-  }
   // The library, the workers and the reducers of this run read these variables.
-  if (!tls_.empty()) ::setenv("SLUICE_TLS", tls_.c_str(), 1);
   if (!transport_.empty()) ::setenv("SLUICE_TRANSPORT", transport_.c_str(), 1);
   if (!trace_.empty()) ::setenv("SLUICE_TRACE", trace_.c_str(), 1);
   if (!bits_.empty()) ::setenv("SLUICE_BITS", bits_.c_str(), 1);
   if (!blackbox_.empty()) ::setenv("SLUICE_BLACKBOX", blackbox_.c_str(), 1);
   if (const std::string list = pool_list(); !list.empty())
     (void)bench::value_or_fail(config::read_reducers(list), bench::kExitUsage);
-  for (const std::string& path : {key_file_, token_file_}) {
-    if (!path.empty()) (void)bench::value_or_fail(config::read_secret_file(path), bench::kExitConfig);
-  }
+  (void)credentials_.identity();
 }
 
 std::string WorkerFlags::pool_list() const {
@@ -131,10 +115,6 @@ bench::WorkerOptions WorkerFlags::client() const {
   check();
   return {.reducers = pool_list(),
           .session = {},
-          .job = job_,
-          .tenant = tenant_,
-          .key_file = key_file_,
-          .token_file = token_file_,
           .lanes = lanes_,
           .window_bytes = window_,
           .slot_bytes = slot_,
@@ -150,7 +130,8 @@ bench::LaunchOptions WorkerFlags::launch(const std::vector<std::string>& argumen
   check();
   const std::string list = pool_list();
   const uint32_t count = list.empty() ? reducer_count() : 0;
-  if (list.empty() && !token_file_.empty()) {
+  const char* const token_file = std::getenv("SLUICE_TOKEN_FILE");  // check() has exported --token-file
+  if (list.empty() && token_file != nullptr && *token_file != 0) {
     throw Failure(
         bench::kExitUsage,
         "reducers started by this command need the pool key; use --key-file instead of --token-file");
@@ -158,7 +139,7 @@ bench::LaunchOptions WorkerFlags::launch(const std::vector<std::string>& argumen
   return {.arguments = arguments,
           .workers = workers_,
           .connect = list,
-          .pool = {.reducers = count, .lanes = lanes_, .payload_crc = !no_crc_, .key_file = key_file_},
+          .pool = {.reducers = count, .lanes = lanes_, .payload_crc = !no_crc_},
           .session = session_,
           .deadline = timeout_};
 }

@@ -8,6 +8,7 @@
 
 #include "bench/e2e/process/launcher.h"
 #include "bench/e2e/worker/worker_session.h"
+#include "cli/options/credential_flags.h"
 #include "cli/options/option_set.h"
 
 namespace sluice::cli {
@@ -45,11 +46,7 @@ class WorkerFlags {
   int64_t rank_ = -1;
   std::string connect_;
   std::string session_;
-  std::string job_ = "default";
-  std::string tenant_;
-  std::string key_file_;
-  std::string token_file_;
-  std::string tls_;        // empty: SLUICE_TLS decides
+  CredentialFlags credentials_;
   std::string transport_;  // empty: SLUICE_TRANSPORT decides
   uint32_t lanes_ = 0;
   uint64_t window_ = 2 * kMiB;

@@ -47,13 +47,19 @@ Result<std::shared_ptr<store::Coordinator>> open_coordinator(const StoreServiceO
 }
 
 // The identity with which this reducer connects to others, without its token.
-Result<engine::Identity> peer_identity() {
+Result<engine::Identity> peer_identity(const reducer::ReducerOptions& reducer) {
   engine::Identity identity;
   identity.ranks = 1;
   identity.job = store::kReducerJob;
   if (::getrandom(identity.session.bytes.data(), identity.session.bytes.size(), 0) < 0)
     return fail(Errc::kSystem, "cannot get random bytes from the system");
-  auto tls = engine::read_tls_settings();
+  // As this reducer serves TLS. It has no option for the authority of the others: SLUICE_TLS_CA.
+  const bool has_tls = reducer.tls != reducer::TlsMode::kOff;
+  auto tls = engine::read_tls_settings({.tls = !has_tls                               ? "off"
+                                               : reducer.tls == reducer::TlsMode::kOn ? "on"
+                                                                                      : "require",
+                                        .tls_cert = reducer.tls_files.certificate.c_str(),
+                                        .tls_key = reducer.tls_files.key.c_str()});
   if (!tls) return tl::unexpected(tls.error());
   identity.tls = std::move(*tls);
   return identity;
@@ -125,7 +131,7 @@ Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_
     if (!keys) return tl::unexpected(keys.error());
     use_keys(*keys);
   }
-  auto identity = peer_identity();
+  auto identity = peer_identity(reducer);
   if (!identity) return tl::unexpected(identity.error());
   const std::string address = announced_address(options_.announce, reducer.listen_host, port);
   auto started = store::StoreServer::start(

@@ -44,11 +44,11 @@ using UsageByReducer = std::vector<std::pair<std::string, bench::PoolUsage>>;  /
 // Returns what each reducer has used since its start, or nothing if one does not answer.
 UsageByReducer query_reducers(const bench::WorkerOptions& worker) {
   auto pool = config::read_reducers(worker.reducers);
-  auto credentials = bench::read_credentials(worker.key_file, worker.token_file, worker.job);
-  if (!pool || !credentials) return {};
+  engine::Identity identity;
+  if (!pool || !engine::read_credentials({}, identity)) return {};
   UsageByReducer usages;
   for (const config::Endpoint& reducer : *pool) {
-    auto usage = bench::query_usage({reducer}, *credentials, kStatusTimeout);
+    auto usage = bench::query_usage({reducer}, identity, kStatusTimeout);
     if (!usage) return {};
     usages.emplace_back(config::to_string(reducer), *usage);
   }

@@ -16,10 +16,6 @@ using bench::Failure;
 
 constexpr uint32_t kRemoveTimeoutMs = 5000;
 
-const char* or_null(const std::string& text) {
-  return text.empty() ? nullptr : text.c_str();
-}
-
 void check(sluice_status status, const char* operation, bench::ExitCode code = bench::kExitFailure) {
   if (status != SLUICE_OK)
     throw Failure(code, fmt::format("cannot {}: {} ({})", operation, sluice_store_error(),
@@ -32,10 +28,6 @@ OuterModel::OuterModel(const bench::WorkerOptions& pool, uint32_t island, uint32
   sluice_store_options options;
   sluice_store_options_init(&options);
   options.reducers = pool.reducers.c_str();
-  options.job = or_null(pool.job);
-  options.tenant = or_null(pool.tenant);
-  options.key_file = or_null(pool.key_file);
-  options.token_file = or_null(pool.token_file);
   if (timeout_ms != 0) options.timeout_ms = timeout_ms;
   options.worker = island + 1;  // a step sums in this order, so the same run gives the same bits
   std::array<char, 1024> error{};

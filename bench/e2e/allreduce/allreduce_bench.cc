@@ -29,9 +29,8 @@ class AllreduceRun {
       : options_(options),
         sizes_(sizes_of(options)),
         session_(worker),
-        reducer_cpu_(
-            value_or_fail(config::read_reducers(worker.reducers), kExitUsage),
-            value_or_fail(read_credentials(worker.key_file, worker.token_file, worker.job), kExitConfig)) {
+        reducer_cpu_(value_or_fail(config::read_reducers(worker.reducers), kExitUsage),
+                     identity_of_process()) {
     if (options.wire != pipeline::WireCast::kNone) {
       sluice_stream_options streams;
       sluice_stream_options_init(&streams);

@@ -47,9 +47,6 @@ LoadedPlugin load_configured_plugin(const std::string& path, const WorkerOptions
   };
   set("SLUICE_NET", "always");
   set("SLUICE_REDUCERS", o.reducers);
-  set("SLUICE_JOB", o.job);
-  set("SLUICE_KEY_FILE", o.key_file);
-  set("SLUICE_TOKEN_FILE", o.token_file);
   if (!o.keep_results) set("SLUICE_SURVIVE", "0");
   // The workers of a local launch are on one machine.
   if (o.reducers.rfind("127.", 0) == 0) set("SLUICE_IFNAME", "=lo");

@@ -90,8 +90,6 @@ Result<LocalPool> LocalPool::start(ProcessGroup& processes, const LocalPoolOptio
     }
     if (!options.payload_crc) spec.arguments.emplace_back("--no-crc");
     if (options.health) spec.arguments.emplace_back("--health");
-    if (!options.key_file.empty())
-      spec.arguments.insert(spec.arguments.end(), {"--key-file", options.key_file});
     if (!options.state.empty()) spec.arguments.insert(spec.arguments.end(), {"--state", options.state});
     auto child = processes.start(spec);
     if (!child) return tl::unexpected<Error>(child.error());

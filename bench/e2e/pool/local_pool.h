@@ -14,9 +14,8 @@ struct LocalPoolOptions {
   uint32_t reducers = 1;  // 0: none; the workers reduce by themselves, and SLUICE_RENDEZVOUS is set for them
   uint32_t lanes = 0;     // lane threads per reducer and lane connections per rank; 0: the defaults
   bool payload_crc = true;
-  bool health = false;        // scan contributions
-  std::string key_file = {};  // empty: none
-  std::string state = {};     // folder in which a single reducer keeps models; empty: none
+  bool health = false;     // scan contributions
+  std::string state = {};  // folder in which a single reducer keeps models; empty: none
   std::string log_level = "warn";
   Nanos start_timeout = 20 * kSecond;
 };

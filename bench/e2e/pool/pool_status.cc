@@ -4,10 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "config/secret_file.h"
+#include "bench/e2e/process/exit_codes.h"
 #include "core/clock.h"
-#include "gpu_client/engine/join/handshake.h"
-#include "wire/handshake.h"
 #include "wire/messages.h"
 
 namespace sluice::bench {
@@ -15,14 +13,8 @@ namespace {
 
 constexpr Nanos kUsageTimeout = 5 * kSecond;
 
-Result<std::string> query_status_until(const config::Endpoint& reducer, const Credentials& credentials,
+Result<std::string> query_status_until(const config::Endpoint& reducer, const engine::Identity& identity,
                                        Nanos deadline) {
-  engine::Identity identity;
-  identity.job = credentials.job;
-  identity.token = credentials.token;
-  auto tls = engine::read_tls_settings();
-  if (!tls) return tl::unexpected<Error>(tls.error());
-  identity.tls = std::move(*tls);
   auto socket = engine::connect_once(reducer, identity, deadline);
   if (!socket) return add_context(engine::reducer_name(reducer), socket.error());
   auto handshake = engine::perform_handshake(std::move(*socket), reducer, engine::reducer_name(reducer),
@@ -37,30 +29,23 @@ Result<std::string> query_status_until(const config::Endpoint& reducer, const Cr
 
 }  // namespace
 
-Result<Credentials> read_credentials(const std::string& key_file, const std::string& token_file,
-                                     const std::string& job) {
-  Credentials credentials;
-  if (!job.empty()) credentials.job = job;
-  const std::string& path = token_file.empty() ? key_file : token_file;
-  if (path.empty()) return credentials;
-  auto file = config::read_secret_file(path);
-  if (!file) return tl::unexpected<Error>(file.error());
-  credentials.token = token_file.empty()
-                          ? wire::job_token(std::as_bytes(std::span(file->secret)), credentials.job)
-                          : file->secret;
-  return credentials;
+engine::Identity identity_of_process() {
+  engine::Identity identity;
+  if (const auto read = engine::read_credentials({}, identity); !read)
+    throw Failure(kExitConfig, read.error().text);
+  return identity;
 }
 
-Result<std::string> query_status(const config::Endpoint& reducer, const Credentials& credentials,
+Result<std::string> query_status(const config::Endpoint& reducer, const engine::Identity& identity,
                                  Nanos timeout) {
-  return query_status_until(reducer, credentials, monotonic_now() + timeout);
+  return query_status_until(reducer, identity, monotonic_now() + timeout);
 }
 
-Result<PoolUsage> query_usage(const std::vector<config::Endpoint>& pool, const Credentials& credentials,
+Result<PoolUsage> query_usage(const std::vector<config::Endpoint>& pool, const engine::Identity& identity,
                               Nanos timeout) {
   PoolUsage usage;
   for (const config::Endpoint& reducer : pool) {
-    auto text = query_status(reducer, credentials, timeout);
+    auto text = query_status(reducer, identity, timeout);
     if (!text) return tl::unexpected<Error>(text.error());
     try {
       const auto json = nlohmann::json::parse(*text);
@@ -77,12 +62,12 @@ Result<PoolUsage> query_usage(const std::vector<config::Endpoint>& pool, const C
 
 void PoolCpuMeter::start() {
   before_.reset();
-  if (const auto usage = query_usage(pool_, credentials_, kUsageTimeout)) before_ = *usage;
+  if (const auto usage = query_usage(pool_, identity_, kUsageTimeout)) before_ = *usage;
 }
 
 double PoolCpuMeter::seconds_per_gb() const {
   if (!before_) return -1;
-  const auto after = query_usage(pool_, credentials_, kUsageTimeout);
+  const auto after = query_usage(pool_, identity_, kUsageTimeout);
   if (!after || after->bytes_received <= before_->bytes_received) return -1;
   return (after->cpu_seconds - before_->cpu_seconds) /
          ((after->bytes_received - before_->bytes_received) * 1e-9);

@@ -10,26 +10,19 @@
 #include "config/endpoints.h"
 #include "core/result.h"
 #include "core/units.h"
-#include "wire/sha256.h"
+#include "gpu_client/engine/join/handshake.h"
 
 namespace sluice::bench {
 
-// The identity of a tool; a pool without a key needs no token.
-struct Credentials {
-  std::string job = "default";
-  std::optional<wire::Digest> token;
-};
-
-// Reads a pool key or a job token; without files the credentials have no token. Errors: those of
-// read_secret_file().
-[[nodiscard]] Result<Credentials> read_credentials(const std::string& key_file, const std::string& token_file,
-                                                   const std::string& job);
+// The credentials that the variables name, to which commands export their options. Throws
+// Failure(kExitConfig).
+[[nodiscard]] engine::Identity identity_of_process();
 
 // Returns the status of a reducer as JSON text. Errors: kUnauthenticated when the reducer refuses the token
 // or does not prove that it knows the token; kTimeout, kReset or kSystem when it is not reachable within
 // `timeout`.
 [[nodiscard]] Result<std::string> query_status(const config::Endpoint& reducer,
-                                               const Credentials& credentials, Nanos timeout);
+                                               const engine::Identity& identity, Nanos timeout);
 
 // The resources that the reducers of a pool have used since their start. The difference of two values is the
 // cost of the work in between.
@@ -38,13 +31,13 @@ struct PoolUsage {
   double bytes_received = 0;  // payload of the contributions that were reduced
 };
 [[nodiscard]] Result<PoolUsage> query_usage(const std::vector<config::Endpoint>& pool,
-                                            const Credentials& credentials, Nanos timeout);
+                                            const engine::Identity& identity, Nanos timeout);
 
 // Class PoolCpuMeter measures the CPU time of the reducers of a pool per byte received.
 class PoolCpuMeter {
  public:
-  PoolCpuMeter(std::vector<config::Endpoint> pool, Credentials credentials)
-      : pool_(std::move(pool)), credentials_(std::move(credentials)) {}
+  PoolCpuMeter(std::vector<config::Endpoint> pool, engine::Identity identity)
+      : pool_(std::move(pool)), identity_(std::move(identity)) {}
 
   // Begins a measurement.
   void start();
@@ -54,7 +47,7 @@ class PoolCpuMeter {
 
  private:
   std::vector<config::Endpoint> pool_;
-  Credentials credentials_;
+  engine::Identity identity_;
   std::optional<PoolUsage> before_;
 };
 

@@ -202,9 +202,8 @@ class ReplayRun {
         buffers_(buckets_, options.buffer_limit),
         session_(worker),
         has_progress_thread_(worker.progress_threads != 0),
-        reducer_cpu_(
-            value_or_fail(config::read_reducers(worker.reducers), kExitUsage),
-            value_or_fail(read_credentials(worker.key_file, worker.token_file, worker.job), kExitConfig)),
+        reducer_cpu_(value_or_fail(config::read_reducers(worker.reducers), kExitUsage),
+                     identity_of_process()),
         requests_(buckets_.size()) {
     for (const std::span<std::byte> part : buffers_.memory())
       session_.register_memory(part.data(), part.size());

@@ -72,10 +72,6 @@ WorkerSession::WorkerSession(const WorkerOptions& o)
   options.reducers = o.reducers.c_str();
   options.rank = o.rank;
   options.ranks = o.ranks;
-  options.job = or_null(o.job);
-  if (!o.tenant.empty()) options.tenant = o.tenant.c_str();
-  options.key_file = or_null(o.key_file);
-  options.token_file = or_null(o.token_file);
   options.lanes = o.lanes;
   if (o.window_bytes != 0) options.window_bytes = u32(static_cast<int64_t>(o.window_bytes));
   if (o.slot_bytes != 0) options.slot_bytes = u32(static_cast<int64_t>(o.slot_bytes));

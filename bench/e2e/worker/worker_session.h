@@ -23,10 +23,6 @@ struct WorkerOptions {
   std::string session;   // 32 hex digits
   uint32_t rank = 0;
   uint32_t ranks = 1;
-  std::string job;     // empty: "default"
-  std::string tenant;  // empty: the default of the library
-  std::string key_file;
-  std::string token_file;
   uint32_t lanes = 0;         // connections per reducer; 0: the number that the reducer offers
   uint64_t window_bytes = 0;  // 0: the default of the library
   uint64_t slot_bytes = 0;
