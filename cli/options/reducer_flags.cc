@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "bench/e2e/report/machine_facts.h"
+#include "cli/options/configuration.h"
 #include "cli/options/listen_address.h"
 #include "cli/process/version.h"
 #include "core/parse_number.h"
@@ -218,6 +219,20 @@ void ReducerFlags::add_deadline_options(OptionSet& set) {
 Result<void> ReducerFlags::check() const {
   if (mode_ == "job" && options_.expected_workers == 0)
     return invalid("--mode job requires --expected-workers");
+  // As read_tls_settings() of the clients: --tls off is a decision, its absence beside files a mistake.
+  const Configuration* const configuration = config_file_->configuration;
+  const bool is_undecided =
+      options_.tls == reducer::TlsMode::kOff &&
+      (configuration == nullptr || configuration->origin_of("--tls") == Origin::kDefault);
+  const transport::tcp::TlsFiles& files = options_.tls_files;
+  for (const auto& [option, file] :
+       {std::pair("--tls-cert", files.certificate), std::pair("--tls-key", files.key),
+        std::pair("--tls-client-ca", files.ca)}) {
+    if (!file.empty() && is_undecided)
+      return invalid(
+          std::string(option) +
+          " is set, but TLS is not switched on; add --tls require, or --tls off to run without TLS");
+  }
   return {};
 }
 

@@ -89,7 +89,8 @@ bool SluiceTlsStream::open(const SluiceTlsContext& context, int fd, const Sluice
     return invalid("TLS identity or binding is too long");
   if (!server_ && peer.psk == nullptr && (!context.has_ca || peer.host == nullptr))
     return invalid(
-        "cannot authenticate the server: neither a token nor a certificate authority is configured");
+        "cannot authenticate the server: neither a token nor a certificate authority is configured; set "
+        "SLUICE_KEY_FILE, SLUICE_TOKEN_FILE or SLUICE_TLS_CA");
   ERR_clear_error();
   ssl_ = SSL_new(context.ssl);
   BIO* const bio = ssl_ == nullptr ? nullptr : sluice::tls::make_bio(*this);
