@@ -129,6 +129,18 @@ class FilesOfAReducerTest(SluiceTest):
 
 
 @needs("program:openssl")
+class FilesWithoutTlsTest(SluiceTest):
+    def test_a_reducer_refuses_them(self):
+        certificate = Authority(self.folder).certificate("reducer", "IP:127.0.0.1")
+        for option in ("--tls-cert", "--tls-key", "--tls-client-ca"):
+            text = f"{option} is set, but TLS is not switched on; add --tls require"
+            self.expect_error(64, text, "reducer", "--listen", "127.0.0.1:0", option, certificate)
+            self.expect_error(78, text, "reducer", "--check-config", option, certificate)
+            self.expect_error(78, text, "reducer", "--check-config", env={"SLUICE_" + option[2:].replace("-", "_").upper(): str(certificate)})
+            self.run_sluice("reducer", "--check-config", option, certificate, "--tls", "off")
+
+
+@needs("program:openssl")
 class CertificateTlsTest(SluiceTest):
     def setUp(self):
         super().setUp()
@@ -176,7 +188,7 @@ class CertificateTlsTest(SluiceTest):
         key = self.make_key()
         address = self.reducer("IP:127.0.0.1", "--key-file", key)
         self.run_job(address, SLUICE_TLS_CA=self.authority.ca, SLUICE_KEY_FILE=key)
-        self.run_job(address, "token", SLUICE_TLS_CA=self.authority.ca)
+        self.run_job(address, "requires the key of the pool; set SLUICE_KEY_FILE", SLUICE_TLS_CA=self.authority.ca)
 
 
 if __name__ == "__main__":
