@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "config/host/host_limits.h"
 #include "core/clock.h"
-#include "core/physical_memory.h"
 #include "reducer/reducer.h"
 #include "reducer/slots/slot_arena.h"
 #include "wire/view.h"
@@ -128,7 +128,7 @@ Result<std::unique_ptr<LocalReducer>> find_or_start(const LocalReducerRequest& r
                                                     const HostOptions& options) {
   HostedReducers& reducers = hosted_reducers();
   const std::lock_guard lock(reducers.mutex);
-  const uint64_t limit = options.memory_limit != 0 ? options.memory_limit : physical_memory() / 8;
+  const uint64_t limit = options.memory_limit != 0 ? options.memory_limit : config::host_limits().memory_bytes / 8;
   const uint64_t bytes = bytes_for(request);
   if (bytes > limit - std::min(limit, reducers.reserved)) {
     return fail(Errc::kMemoryLimit, "the session needs " + std::to_string(bytes) +

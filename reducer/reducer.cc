@@ -7,8 +7,8 @@
 #include <exception>
 #include <optional>
 
+#include "config/host/host_limits.h"
 #include "config/name_list.h"
-#include "core/physical_memory.h"
 #include "reducer/control/control_loop.h"
 #include "reducer/lane/lane_thread.h"
 #include "reducer/numa_affinity.h"
@@ -50,6 +50,16 @@ std::optional<NumaCpus> cpus_near_rails(const ReducerOptions& options, const Rdm
              devices.front());
   }
   return near;
+}
+
+void log_host_limits(const ReducerOptions& options, const config::HostLimits& host, const ReducerLog& log) {
+  if (const std::string text = host.text(); !text.empty())
+    log.info("control groups limit this process to " + text);
+  if (options.memory_limit > host.memory_bytes) {
+    const auto mb = [](uint64_t bytes) { return std::to_string(bytes / 1'000'000) + " MB"; };
+    log.warn("memory limit " + mb(options.memory_limit) + " exceeds the " + mb(host.memory_bytes) +
+             " that this process may use, so the kernel may kill it; lower --memory-limit");
+  }
 }
 
 bool is_loopback(const std::string& host) {
@@ -232,7 +242,7 @@ class RunningReducer final : public Reducer {
   }
   Result<void> reconfigure(const ReloadableOptions& requested) override {
     ReloadableOptions options = requested;
-    if (options.memory_limit == 0) options.memory_limit = physical_memory() / 2;
+    if (options.memory_limit == 0) options.memory_limit = config::host_limits().memory_bytes / 2;
     if (auto error = check_weights(options.weights, options.default_weight))
       return tl::unexpected(std::move(*error));
     std::vector<config::Secret> keys;
@@ -277,15 +287,20 @@ Result<void> check_options(const ReducerOptions& options) {
 
 Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& requested) {
   ReducerOptions options = requested;
-  if (options.memory_limit == 0) options.memory_limit = physical_memory() / 2;
+  const config::HostLimits host = config::host_limits();
+  if (options.memory_limit == 0) options.memory_limit = host.memory_bytes / 2;
   auto credentials = check_and_load(options);
   if (!credentials) return tl::unexpected(std::move(credentials.error()));
   const ReducerLog log(options.hosted);
   if (!credentials->warning.empty()) log.warn(credentials->warning);
+  log_host_limits(options, host, log);
   auto rdma = find_rdma_offer(options);
   if (!rdma) return tl::unexpected(std::move(rdma.error()));
   const auto near = cpus_near_rails(options, *rdma, log);
-  if (options.lanes == 0) options.lanes = count_of(near ? near->set : allowed_cpus());
+  if (options.lanes == 0) {
+    options.lanes = host.threads();
+    if (near) options.lanes = std::min(options.lanes, count_of(near->set));
+  }
   const transport::tcp::SocketOptions socket{.buffer_bytes = options.socket_buffer,
                                              .congestion_control = options.congestion_control,
                                              .local_address = {}};

@@ -32,7 +32,7 @@ inline constexpr uint32_t kMaxWeight = 100;  // of a tenant
 // The options that may change while a reducer runs. Limits apply to sessions that join later; no running
 // session is ended.
 struct ReloadableOptions {
-  uint64_t memory_limit = 0;          // bytes for all sessions; 0: half of the machine's memory
+  uint64_t memory_limit = 0;          // bytes for all sessions; 0: half of config::host_limits()
   uint64_t session_memory_limit = 0;  // bytes for one session; 0: up to memory_limit
   uint64_t tenant_memory_limit = 0;   // bytes for the sessions of one tenant; 0: up to memory_limit
   // Shares of the reducer's capacity under contention (docs/guides/operate.md), 1..kMaxWeight.
@@ -52,7 +52,7 @@ struct ModelsUse {
 struct ReducerOptions : ReloadableOptions {
   std::string listen_host = "127.0.0.1";  // empty: all addresses
   uint16_t listen_port = 7470;            // 0: chosen by the OS
-  uint32_t lanes = 0;                     // lane threads; 0: one per CPU that this process may use
+  uint32_t lanes = 0;                     // lane threads; 0: config::host_limits().threads()
   uint32_t max_slot_bytes = kMiB;         // largest slot that a session may request
   uint32_t lanes_per_session = 2;         // lane connections offered to a rank, at most `lanes`
   uint32_t max_connections = 16384;       // handshakes and control connections; more are closed and counted

@@ -99,7 +99,7 @@ void ReducerFlags::add_model_options(OptionSet& set) {
       "--announce", models_.announce, "HOST[:PORT]",
       "where clients and other reducers reach the models; empty: the --listen address or the host's name");
   set.size("--state-memory", models_.memory_limit,
-           "bytes that all models may take; 0: half of the machine's memory");
+           "bytes that all models may take; 0: a quarter of the memory of the machine or the control group");
 }
 
 void ReducerFlags::add_diagnosis_options(OptionSet& set) {
@@ -112,11 +112,13 @@ void ReducerFlags::add_diagnosis_options(OptionSet& set) {
 void ReducerFlags::add_capacity_options(OptionSet& set) {
   reducer::ReducerOptions& o = options_;
   set.group("Capacity");
-  set.number("--lanes", o.lanes, {0, kMaxLaneThreads}, "lane threads; 0: one per CPU");
+  set.number("--lanes", o.lanes, {0, kMaxLaneThreads},
+             "lane threads; 0: one per CPU of the affinity or the control group's quota");
   set.number("--lanes-per-session", o.lanes_per_session, {1, wire::kMaxLanes},
              "connections offered to each rank of a session, at most --lanes");
-  set.reloadable().size("--memory-limit", o.memory_limit,
-                        "bytes that all sessions may reserve; 0: half of the machine's memory");
+  set.reloadable().size(
+      "--memory-limit", o.memory_limit,
+      "bytes that all sessions may reserve; 0: half of the memory of the machine or the control group");
   set.reloadable().size("--session-memory-limit", o.session_memory_limit,
                         "bytes that one session may reserve; 0: --memory-limit");
   set.reloadable().size("--tenant-memory-limit", o.tenant_memory_limit,

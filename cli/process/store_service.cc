@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "config/endpoints.h"
+#include "config/host/host_limits.h"
 #include "core/log.h"
-#include "core/physical_memory.h"
 #include "gpu_client/engine/join/handshake.h"
 #include "store/coordinator/etcd/etcd_coordinator.h"
 #include "store/coordinator/sqlite/sqlite_coordinator.h"
@@ -94,7 +94,7 @@ Result<transport::tcp::Socket> connect_with_any(const std::vector<std::optional<
 }
 
 uint64_t memory_limit(const StoreServiceOptions& options) {
-  return options.memory_limit != 0 ? options.memory_limit : physical_memory() / 2;
+  return options.memory_limit != 0 ? options.memory_limit : config::host_limits().memory_bytes / 4;
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ struct StoreServiceOptions {
   std::string folder = {};       // empty: no models
   std::string coordinator = {};  // "etcd://host:port,..."; empty: a file in `folder`, for one reducer alone
   std::string announce = {};     // host or host:port; empty: the address of --listen, or the host's name
-  uint64_t memory_limit = 0;     // bytes; 0: half of the machine's memory
+  uint64_t memory_limit = 0;     // bytes; 0: a quarter of config::host_limits()
 };
 
 class StoreService {

@@ -35,6 +35,7 @@ CAPABILITIES = {
     "rdma-guest": (probes.rdma_guest, "a QEMU guest whose kernel has soft-RoCE", True),
     "pypi": (probes.pypi, "Python packages from the package index", True),
     "ipv6": (probes.ipv6, "the address ::1", True),
+    "control-groups": (probes.control_groups, "limits of memory and CPU time for a process of a test", False),
     "callgrind": (probes.callgrind, "instruction counts", True),
     PROGRAM + "etcd": (functools.partial(probes.programs, "etcd"), "the coordinator of several reducers", True),
     PROGRAM + "kubectl": (functools.partial(probes.programs, "kubectl"), "rendering of Kubernetes manifests", False),

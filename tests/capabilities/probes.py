@@ -159,6 +159,44 @@ def ipv6():
     return None
 
 
+@contextlib.contextmanager
+def new_control_group(controller, limit):
+    """Provides the folder of a new control group, in this process's group, with a limit of bytes (memory) or CPUs (cpu). v1 or v2."""
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
+    groups = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines())
+    for fields in mounts:
+        kind, options = fields[fields.index("-") + 1], fields[-1].split(",")
+        names = [name for name in groups if (name == "" if kind == "cgroup2" else controller in name.split(","))]
+        if kind not in ("cgroup", "cgroup2") or not names or (kind == "cgroup" and controller not in options):
+            continue
+        parent = Path(fields[4], os.path.relpath(groups[names[0]], fields[3]))
+        if kind == "cgroup2" and controller not in (parent / "cgroup.subtree_control").read_text(encoding="utf-8").split():
+            continue
+        folder = Path(tempfile.mkdtemp(prefix="sluice-test-", dir=parent))
+        try:
+            if controller == "memory":
+                (folder / ("memory.max" if kind == "cgroup2" else "memory.limit_in_bytes")).write_text(str(limit), encoding="ascii")
+            elif kind == "cgroup2":
+                (folder / "cpu.max").write_text(f"{int(limit * 100000)} 100000", encoding="ascii")
+            else:
+                (folder / "cpu.cfs_quota_us").write_text(str(int(limit * 100000)), encoding="ascii")
+            yield folder
+        finally:
+            folder.rmdir()
+        return
+    raise OSError(f"no hierarchy of control groups in which this process may limit {controller}")
+
+
+def control_groups():
+    try:
+        for controller, limit in (("memory", 1 << 30), ("cpu", 1)):
+            with new_control_group(controller, limit):
+                pass
+    except OSError as error:
+        return str(error)
+    return None
+
+
 def callgrind():
     if platform.machine() != "x86_64":
         return f"the instruction limits are for x86_64; this machine is {platform.machine()}"

@@ -8,7 +8,6 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sched.h>
 #include <sluice/sluice.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -22,8 +21,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "config/host/host_limits.h"
 #include "config/pool.h"
-#include "core/physical_memory.h"
 #include "core/units.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/socket.h"
@@ -101,13 +100,6 @@ std::string cpu_model() {
   return kUnknown;
 }
 
-unsigned usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<unsigned>(CPU_COUNT(&set));
-  return static_cast<unsigned>(sysconf(_SC_NPROCESSORS_ONLN));  // a cpu_set_t is too small for this machine
-}
-
 std::string congestion_control() {
   const tcp::Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   std::array<char, 32> name{};
@@ -144,11 +136,12 @@ Result<NicFacts> find_nic_to_peer(const std::string& host, const std::string& lo
 }
 
 MachineFacts machine_facts(const std::string& peers, const std::string& local_address) {
+  const config::HostLimits limits = config::host_limits();
   MachineFacts facts{.host = kUnknown,
                      .kernel = kUnknown,
                      .cpu = cpu_model(),
-                     .cores = usable_cores(),
-                     .memory_bytes = physical_memory(),
+                     .cores = limits.threads(),
+                     .memory_bytes = limits.memory_bytes,
                      .nic = std::nullopt,
                      .congestion_control = congestion_control(),
                      .version = sluice_version(),
