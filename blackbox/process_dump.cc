@@ -15,6 +15,7 @@
 
 #include "blackbox/dump_file.h"
 #include "config/file_pattern.h"
+#include "config/host/writable_path.h"
 #include "core/assert.h"
 #include "core/log.h"
 
@@ -96,13 +97,26 @@ void dump_after_assertion() noexcept {
   static_cast<void>(write_dump(settings.path.data(), header_for("assertion failed"), process_rings()));
 }
 
-std::string temporary_folder() {
+std::string default_folder() {
+  const char* const logs = std::getenv("LOGS_DIRECTORY");  // a list of paths with colons between them
+  if (logs != nullptr && *logs != '\0') return {logs, std::strcspn(logs, ":")};
   const char* const folder = std::getenv("TMPDIR");
   return folder != nullptr && *folder != '\0' ? folder : "/tmp";
 }
 
 void warn(std::string_view why, const std::string& reason) {
   log::warn("black box not written (" + std::string(why) + "): " + reason);
+}
+
+// A failure that follows is not another warning.
+void check_at_start() noexcept {
+  if (settings.pattern[0] == '\0') return;
+  try {
+    const Result<void> checked = check_dump_path(settings.pattern.data());
+    if (!checked && !has_failed.exchange(true, std::memory_order_relaxed))
+      warn("check at start", checked.error().text);
+  } catch (const std::exception&) {  // out of memory: the failure will warn
+  }
 }
 
 }  // namespace
@@ -131,6 +145,10 @@ bool has_dump_path() noexcept {
   return has_path.load(std::memory_order_relaxed);
 }
 
+Result<void> check_dump_path(std::string_view pattern) {
+  return config::check_writable_file(own_path(pattern));
+}
+
 void begin_in_library(std::string_view library) noexcept {
   name_process(library);
   if (!has_dump_path()) {
@@ -146,6 +164,7 @@ void begin_in_library(std::string_view library) noexcept {
     rings.frequent.clear();
   }
   settings.process = process;
+  check_at_start();
   EventSource().record(EventKind::kStarted, {}, settings.program.data());
 }
 
@@ -157,7 +176,7 @@ Result<std::string> write_process_dump(std::string_view why) {
     path = settings.path.data();
     if (path.empty()) return fail(Errc::kSystem, std::strerror(ENAMETOOLONG));
   } else {
-    path = own_path(temporary_folder() + "/sluice-blackbox.jsonl");
+    path = own_path(default_folder() + "/sluice-blackbox.jsonl");
   }
   const char* const error = write_dump(path.c_str(), header_for(why), process_rings());
   if (error != nullptr) return fail(Errc::kSystem, "cannot write \"" + path + "\": " + error);

@@ -21,11 +21,16 @@ void name_process(std::string_view program, std::string_view suffix = {}) noexce
 void set_dump_path(std::string_view pattern) noexcept;
 [[nodiscard]] bool has_dump_path() noexcept;
 
+// Whether a process with this path could write its file now. Error: config::check_writable_file().
+[[nodiscard]] Result<void> check_dump_path(std::string_view pattern);
+
 // For a library, before it records: names the process, takes the path from SLUICE_BLACKBOX unless the program
-// has set one, and hides the events of the parent in a child of fork().
+// has set one, and hides the events of the parent in a child of fork(). A path that cannot be written is a
+// warning now, when there is still time to correct it.
 void begin_in_library(std::string_view library) noexcept;
 
-// Writes the file now and returns its path. Without a path it goes to the folder for temporary files.
+// Writes the file now and returns its path. Without a path it goes to the folder of logs that systemd gives a
+// service (LogsDirectory=), since nobody else sees its /tmp, or else to the folder for temporary files.
 [[nodiscard]] Result<std::string> write_process_dump(std::string_view why);
 
 // The same, with a line in the log; on request of an operator. Every failure is a warning.

@@ -30,6 +30,7 @@
 #include "cli/process/signal_receiver.h"
 #include "cli/process/store_service.h"
 #include "cli/process/systemd_notifier.h"
+#include "config/host/writable_path.h"
 #include "config/secret_file.h"
 #include "config/sizes.h"
 #include "core/clock.h"
@@ -132,6 +133,21 @@ void reload(reducer::Reducer& server, StoreService& models, const ReducerFlags& 
     log::warn("changed options that require a restart: " + joined(changes->require_restart));
 }
 
+// Checks what the reducer will write to: a failure after it listens would end sessions.
+void check_outputs(const ReducerFlags& flags, const StoreService& models) {
+  const auto require = [](const char* option, const std::string& path, const Result<void>& checked) {
+    if (!checked)
+      throw Failure(bench::kExitConfig, fmt::format("{} {}: {}", option, path, checked.error().text));
+  };
+  require("--state", flags.models().folder, models.check());
+  if (!flags.blackbox().empty())
+    require("--blackbox", flags.blackbox(), blackbox::check_dump_path(flags.blackbox()));
+  for (const auto& [option, path] :
+       {std::pair("--port-file", flags.port_file()), std::pair("--http-port-file", flags.http_port_file())}) {
+    if (!path.empty()) require(option, path, config::check_writable_file(path));
+  }
+}
+
 int check_reducer(const ReducerFlags& flags) {
   auto checked = flags.check();
   const reducer::ReducerOptions options = flags.options();
@@ -142,6 +158,8 @@ int check_reducer(const ReducerFlags& flags) {
     const auto key = bench::value_or_fail(config::read_secret_file(options.key_file), bench::kExitConfig);
     if (!key.warning.empty()) log::warn(key.warning);
   }
+  check_outputs(flags, StoreService(flags.models()));
+  for (const std::string& line : flags.config_file().configuration->overrides()) std::puts(line.c_str());
   std::puts("configuration is valid");
   return bench::kExitOk;
 }
@@ -251,6 +269,7 @@ int serve(reducer::Reducer& server, const SystemdNotifier& notifier, const Signa
 
 int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   if (flags.config_file().check) return check_reducer(flags);
+  for (const std::string& line : flags.config_file().configuration->overrides()) log::info(line);
   // The reader of the log may end first; a failed write must not end the reducer.
   (void)std::signal(SIGPIPE, SIG_IGN);
   if (const auto checked = flags.check(); !checked) throw failure_of(checked.error(), flags.config_file());
@@ -260,6 +279,10 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   const auto http = flags.http_options();
   if (!options.key_file.empty())
     (void)bench::value_or_fail(config::read_secret_file(options.key_file), bench::kExitConfig);
+
+  check_outputs(flags, models);
+  if (const auto opened = models.open(); !opened)
+    throw failure_of(add_context("--state " + flags.models().folder, opened.error()).value(), flags.config_file());
 
   blackbox::name_process("sluice reducer");
   blackbox::set_dump_path(flags.blackbox());

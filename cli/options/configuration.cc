@@ -102,11 +102,22 @@ void Configuration::reject_unknown_variables() const {
   }
 }
 
+void Configuration::record_override(const DeclaredOption& option, Origin origin, const std::string& source,
+                                    const Values& values) {
+  DeclaredOption unused = option;
+  unused.origin = origin;
+  unused.source = source;
+  overrides_.push_back(fmt::format("{} has precedence over {}", assignment_text(option, option.current()),
+                                   assignment_text(unused, values)));
+}
+
 void Configuration::apply_environment() {
-  for_each([](DeclaredOption& option) {
-    if (option.origin != Origin::kDefault || option.variable.empty()) return;
+  for_each([this](DeclaredOption& option) {
+    if (option.variable.empty()) return;
     const char* const value = std::getenv(option.variable.c_str());
     if (value == nullptr || *value == 0) return;
+    if (option.origin != Origin::kDefault)
+      return record_override(option, Origin::kEnvironment, option.variable, {value});
     (void)bench::value_or_fail(
         apply(option, {value}, Origin::kEnvironment, option.variable).map([] { return 0; }),
         bench::kExitConfig);
@@ -140,7 +151,10 @@ void Configuration::load() {
   apply_environment();
   if (config_file_ != nullptr && !config_file_->path.empty()) {
     for (const FileValue& value : bench::value_or_fail(read_file(), bench::kExitConfig)) {
-      if (value.option->origin != Origin::kDefault) continue;
+      if (value.option->origin != Origin::kDefault) {
+        record_override(*value.option, Origin::kFile, value.position, value.values);
+        continue;
+      }
       const auto applied = apply(*value.option, value.values, Origin::kFile, value.position);
       if (!applied) throw Failure(bench::kExitConfig, applied.error().text);
     }

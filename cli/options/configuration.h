@@ -34,6 +34,9 @@ class Configuration {
 
   // Call after load().
   [[nodiscard]] Origin origin_of(std::string_view name) const;
+  // A line for each value that load() found and did not use: "SLUICE_LISTEN=*:7470 has precedence
+  // over reducer.toml:3:10: listen = 10.0.0.1:7470".
+  [[nodiscard]] const std::vector<std::string>& overrides() const noexcept { return overrides_; }
 
   struct Changes {
     std::vector<std::string> applied;          // "log_level info -> debug"
@@ -69,7 +72,11 @@ class Configuration {
     }
   }
 
+  void record_override(const DeclaredOption& option, Origin origin, const std::string& source,
+                       const Values& values);
+
   std::vector<std::shared_ptr<DeclaredOptions>> sets_;
+  std::vector<std::string> overrides_;
   ConfigFileOptions* config_file_ = nullptr;
 };
 

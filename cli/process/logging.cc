@@ -35,6 +35,8 @@ void to_spdlog(log::Level level, std::string_view line) noexcept {
   }
 }
 
+constexpr std::string_view kErrorPriority = "<3>";
+
 // Class JournalPriority writes the syslog priority of a line (sd-daemon(3)).
 class JournalPriority final : public spdlog::custom_flag_formatter {
  public:
@@ -43,7 +45,7 @@ class JournalPriority final : public spdlog::custom_flag_formatter {
     const std::string_view text = message.level == spdlog::level::debug  ? "<7>"
                                   : message.level == spdlog::level::info ? "<6>"
                                   : message.level == spdlog::level::warn ? "<4>"
-                                                                         : "<3>";
+                                                                         : kErrorPriority;
     to.append(text.data(), text.data() + text.size());
   }
   [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
@@ -61,6 +63,16 @@ bool stderr_is_journal() {
 }
 
 }  // namespace
+
+std::string with_error_priority(std::string_view lines) {
+  if (!stderr_is_journal()) return std::string(lines);
+  std::string out(kErrorPriority);
+  for (const char c : lines) {
+    out += c;
+    if (c == '\n') out += kErrorPriority;
+  }
+  return out;
+}
 
 std::string logfmt_quoted(std::string_view text) {
   std::string out = "\"";

@@ -18,6 +18,10 @@ void set_log_format(const std::string& format);
 // Applies from the next line on. Thread-safe.
 void set_log_level(const std::string& level);
 
+// Returns the line or lines with the priority of an error in front of each when stderr is the journal, which
+// otherwise shows them as information.
+[[nodiscard]] std::string with_error_priority(std::string_view lines);
+
 // Returns the text as a logfmt value: quoted, with quotes, backslashes and control characters escaped, so
 // that a message stays on one line.
 [[nodiscard]] std::string logfmt_quoted(std::string_view text);

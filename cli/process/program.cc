@@ -45,7 +45,7 @@ void show_variables_in_help() {
 }
 
 int report_failure(const std::string& name, const bench::Failure& e, const std::string& hint) {
-  std::fprintf(stderr, "%s: %s%s\n", name.c_str(), e.what(), hint.c_str());
+  std::fprintf(stderr, "%s\n", with_error_priority(name + ": " + e.what() + hint).c_str());
   return e.code();
 }
 

@@ -10,6 +10,7 @@
 
 #include "config/endpoints.h"
 #include "config/host/host_limits.h"
+#include "config/host/writable_path.h"
 #include "core/log.h"
 #include "gpu_client/engine/join/handshake.h"
 #include "store/coordinator/etcd/etcd_coordinator.h"
@@ -118,14 +119,24 @@ void StoreService::attach(reducer::ReducerOptions& options) {
   };
 }
 
-Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_t port,
-                                 std::function<bool()> is_stopping) {
+Result<void> StoreService::check() const {
+  return options_.folder.empty() ? Result<void>() : config::check_writable_folder(options_.folder);
+}
+
+Result<void> StoreService::open() {
   if (options_.folder.empty()) return {};
   std::error_code error;
   std::filesystem::create_directories(options_.folder, error);
   if (error) return fail(Errc::kSystem, "cannot create " + options_.folder + ": " + error.message());
   auto coordinator = open_coordinator(options_);
   if (!coordinator) return tl::unexpected(coordinator.error());
+  coordinator_ = std::move(*coordinator);
+  return {};
+}
+
+Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_t port,
+                                 std::function<bool()> is_stopping) {
+  if (options_.folder.empty()) return {};
   if (!reducer.key_file.empty()) {
     const auto keys = reducer::read_pool_keys(reducer, false);
     if (!keys) return tl::unexpected(keys.error());
@@ -138,7 +149,7 @@ Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_
       {.folder = options_.folder,
        .address = address,
        .is_stopping = std::move(is_stopping),
-       .coordinator = std::move(*coordinator),
+       .coordinator = std::move(coordinator_),
        .connect = [this, identity = std::move(*identity)](
                       const std::string& to,
                       Nanos deadline) { return connect_with_any(peer_tokens(), identity, to, deadline); },

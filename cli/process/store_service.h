@@ -16,6 +16,7 @@
 #include "wire/sha256.h"
 
 namespace sluice::store {
+class Coordinator;
 class ModelMonitor;
 class StoreServer;
 }  // namespace sluice::store
@@ -40,8 +41,12 @@ class StoreService {
   // to this object, which must outlive it, and shows the models in its status. Connections before start() are
   // closed.
   void attach(reducer::ReducerOptions& options);
-  // Opens the folder and the coordinator. `reducer`: the options that it runs with. `is_stopping` ends the
-  // wait for the coordinator (kShutdown).
+  // Whether the folder can be written. Changes nothing.
+  [[nodiscard]] Result<void> check() const;
+  // Opens the folder and the coordinator, before the reducer accepts connections.
+  [[nodiscard]] Result<void> open();
+  // Serves the models. `reducer`: the options that it runs with. `is_stopping` ends the wait for the
+  // coordinator (kShutdown).
   [[nodiscard]] Result<void> start(const reducer::ReducerOptions& reducer, uint16_t port,
                                    std::function<bool()> is_stopping = {});
   // The pool keys with which this reducer connects to others, from now on; the newest first. Any thread.
@@ -50,11 +55,12 @@ class StoreService {
   void stop() noexcept;
 
  private:
-  const StoreServiceOptions options_;
-  const std::shared_ptr<store::ModelMonitor> monitor_;
   // The tokens to try, in this order: another reducer may have reread its keys earlier or later.
   [[nodiscard]] std::vector<std::optional<wire::Digest>> peer_tokens() const;
 
+  const StoreServiceOptions options_;
+  const std::shared_ptr<store::ModelMonitor> monitor_;
+  std::shared_ptr<store::Coordinator> coordinator_;  // between open() and start()
   std::mutex mutex_;
   std::unique_ptr<store::StoreServer> server_;
   mutable std::mutex keys_mutex_;

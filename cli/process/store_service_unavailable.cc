@@ -10,9 +10,15 @@ namespace sluice::cli {
 StoreService::StoreService(StoreServiceOptions options) : options_(std::move(options)) {}
 StoreService::~StoreService() = default;
 void StoreService::attach(reducer::ReducerOptions&) {}
-Result<void> StoreService::start(const reducer::ReducerOptions&, uint16_t, std::function<bool()>) {
+Result<void> StoreService::check() const {
   if (options_.folder.empty()) return {};
-  return fail(Errc::kUnsupported, "--state: this program was built without SQLite 3, which models need");
+  return fail(Errc::kUnsupported, "this program was built without SQLite 3, which models need");
+}
+Result<void> StoreService::open() {
+  return check();
+}
+Result<void> StoreService::start(const reducer::ReducerOptions&, uint16_t, std::function<bool()>) {
+  return check();
 }
 void StoreService::stop() noexcept {}
 

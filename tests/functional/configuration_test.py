@@ -196,6 +196,37 @@ class Check(ConfigurationTest):
         self.run_sluice("reducer", "--check-config", "--key-file", self.make_key(), "--listen", "*:7470")
 
 
+    def test_an_overridden_value_is_named_with_what_overrides_it(self):
+        path = self.write("reducer.toml", 'lanes = 4\nlisten = "10.0.0.1:7470"\nheartbeat = "2s"\n')
+        env = {"SLUICE_LISTEN": "127.0.0.1:0", "SLUICE_LANES": "2", "SLUICE_IDLE": "spin"}
+        lines = ["--lanes 1 has precedence over SLUICE_LANES=2", f"--lanes 1 has precedence over {path}:1:9: lanes = 4",
+                 f"SLUICE_LISTEN=127.0.0.1:0 has precedence over {path}:2:10: listen = 10.0.0.1:7470"]
+        arguments = ("reducer", "--config", path, "--lanes", "1")
+        self.assertEqual(self.run_sluice(*arguments, "--check-config", env=env).stdout, "\n".join([*lines, "configuration is valid\n"]))
+        port_file = self.folder / "port"
+        reducer = self.start(*arguments, "--port-file", port_file, env=env)
+        sluice_process.until("the reducer listens", lambda: port_file.exists() or reducer.ended())
+        self.expect_drained(reducer)
+        self.assertEqual([line in reducer.stderr() for line in lines], [True] * 3, reducer.stderr())
+
+    def test_what_will_be_written_is_checked_before_the_reducer_listens(self):
+        file = self.write("file", "")
+        for option, path, error in (
+                ("--state", file / "models", f"cannot write to {file}(/models)?: Not a directory"),
+                ("--state", "/proc/sys/models", "cannot write to /proc/sys: (Permission denied|Operation not permitted|Read-only file system)"),
+                ("--blackbox", self.folder / "none/box", f"cannot write to {self.folder}/none: No such file or directory"),
+                ("--port-file", self.folder / "none/port", f"cannot write to {self.folder}/none: No such file or directory"),
+                ("--http-port-file", file / "port", f"cannot write to {file}(/port)?: Not a directory")):
+            for more in (["--check-config"], ["--listen", "127.0.0.1:0"]):
+                with self.subTest(option=option, path=path, more=more):
+                    done = self.expect_error(78, re.compile(f"^sluice: {option} {path}: ({error})\n$"), "reducer", option, path, *more)
+                    self.assertNotIn("listens", done.stderr)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["file"])
+        # Nothing is created to find out.
+        self.run_sluice("reducer", "--check-config", "--state", self.folder / "new/models", "--port-file", "/dev/stdout")
+        self.assertFalse((self.folder / "new").exists())
+
+
 class Print(ConfigurationTest):
     def test_the_output_is_an_equivalent_file(self):
         path = self.write("reducer.toml", 'heartbeat = "2s"\n[shares]\nweight = { acme = 3, "a\\"b" = 2 }\n')
@@ -273,6 +304,15 @@ class Log(ConfigurationTest):
                 self.expect_drained(reducer)
                 lines = file.read_text().splitlines()
                 self.assertTrue(all(line.startswith(("<6>" + begin, "<4>" + begin)) for line in lines), lines)
+        # Neither is a failure information: its whole text has the priority of an error.
+        for arguments in (["reducer", "--lanes", "many"], ["reducer", "--key-file", self.folder / "none"], ["nothing"]):
+            with open(self.folder / "failure", "w+", encoding="utf-8") as log:
+                info = os.fstat(log.fileno())
+                done = subprocess.run([sluice_process.PROGRAM, *map(str, arguments)], stderr=log, check=False, timeout=60,
+                                      env=environment({"JOURNAL_STREAM": f"{info.st_dev}:{info.st_ino}"}))
+                lines = Path(log.name).read_text().splitlines()
+            self.assertNotEqual((done.returncode, lines), (0, []))
+            self.assertTrue(all(line.startswith("<3>") for line in lines), lines)
         # The variable is set, but stderr is not the journal.
         self.assertTrue(all(line.startswith("ts=") for line in self.log_of(env={"JOURNAL_STREAM": "1:2"})))
 
