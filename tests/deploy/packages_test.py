@@ -7,6 +7,17 @@ import deploy_case
 from built_packages import base_root, field, packages
 from deploy_case import DeployTest, environment, main, need, program, until, version
 
+# Stands in for systemd's: /tmp/running has the running units, and the only enabled unit is the service.
+SYSTEMCTL = """#!/bin/sh
+echo "$*" >>/tmp/systemctl.log
+case " $* " in
+  *" list-units "*) sed "s/$/ loaded active running Sluice reducer/" /tmp/running ;;
+  *" is-enabled "*" sluice-reducer.service "*) echo enabled ;;
+  *" is-enabled "* | *" is-active "*) exit 1 ;;
+  *" stop "*) : >/tmp/running ;;
+esac
+"""
+
 NAMES = ["libnccl-net-sluice", "libsluice-dev", "libsluice0", "sluice-reducer", "sluice-tools"]
 
 
@@ -59,6 +70,14 @@ class Packages(DeployTest):
         self.assertTrue(enabled.is_symlink(), "the unit is enabled")
         self.chroot("bash", "-c", "source /usr/share/bash-completion/completions/sluice && complete -p sluice")
         self.use_programs_and_plugin()
+        examples = self.root / "usr/share/doc/sluice-reducer/examples"
+        self.assertEqual(sorted(str(path.relative_to(examples)) for path in examples.rglob("*") if path.is_file()),
+                         ["grafana/sluice.json", "models.conf", "prometheus/rules.yml", "prometheus/scrape.yml", "rdma.conf",
+                          *(f"slurm/{name}.sbatch" for name in ("auto", "hetjob", "pool", "train"))])
+        # The addresses of the package are in the file that its comments describe, and nowhere else.
+        done = self.chroot("sluice", "reducer", "--config", "/etc/sluice/reducer.toml", "--print-config").stdout
+        self.assertRegex(done, r'(?m)^listen = "\*:7470" +# /etc/sluice/reducer\.toml:\d+:10\n(.*\n)+?http_listen = "127\.0\.0\.1:9470"')
+        self.assertNotRegex((self.root / "etc/default/sluice-reducer").read_text(), r"(?m)^[^#\n]")
 
         # A reinstallation keeps the configuration of the operator.
         (self.root / "etc/default/sluice-reducer").write_text("SLUICE_LANES=3\n")
@@ -74,6 +93,51 @@ class Packages(DeployTest):
         self.assertTrue((self.root / "etc/sluice/pool.key").exists())
         self.chroot("dpkg", "--purge", *self.debs)
         self.assertEqual(self.files() ^ before, set())
+
+    def test_removal_stops_all_reducers_and_installation_starts_them_again(self):
+        base = base_root(self.debs)
+        self.root = self.folder / "root"
+        self.command("cp", "-a", "--reflink=auto", base, self.root)
+        deb = self.debs["sluice-reducer"]
+        self.command("cp", deb, self.root / "tmp")
+        before = self.files()
+        (self.root / "usr/local/sbin/systemctl").write_text(SYSTEMCTL)
+        (self.root / "usr/local/sbin/systemctl").chmod(0o755)
+        (self.root / "run/systemd/system").mkdir(parents=True)
+        calls, running = self.root / "tmp/systemctl.log", self.root / "tmp/running"
+        units = ["sluice-reducer.service", "sluice-reducer@card0.service"]
+
+        def dpkg(*arguments, runs=()):
+            """Runs dpkg while these units run: the units that it started and stopped."""
+            running.write_text("".join(f"{unit}\n" for unit in runs))
+            calls.write_text("")
+            self.chroot("dpkg", *arguments, env=environment({"PATH": "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"}))
+            done = {"start": [], "stop": []}
+            for line in calls.read_text().splitlines():
+                words = [word for word in line.split() if not word.startswith("--")]
+                done.get(words[0], []).extend(words[1:])
+            return {verb: sorted(set(names)) for verb, names in done.items()}
+
+        install = ("--force-depends", "-i", f"/tmp/{deb.name}")
+        self.assertEqual(dpkg(*install), {"start": units[:1], "stop": []})
+        self.assertEqual(dpkg(*install, runs=units), {"start": [], "stop": []}, "an upgrade leaves running reducers alone")
+        self.assertEqual(dpkg("--remove", "sluice-reducer", runs=units), {"start": [], "stop": units})
+        self.assertEqual(dpkg(*install), {"start": units, "stop": []})
+        self.assertEqual(dpkg("--remove", "sluice-reducer"), {"start": [], "stop": []})
+        self.assertEqual(dpkg(*install), {"start": units[:1], "stop": []}, "an instance that did not run stays stopped")
+        # What systemd creates for the unit: logs go, models stay.
+        for folder in ("var/log/private/sluice-reducer", "var/log/private/sluice-reducer@card0", "var/lib/private/sluice-reducer"):
+            (self.root / folder).mkdir(parents=True)
+        enabled = self.root / "etc/systemd/system/multi-user.target.wants/sluice-reducer@card0.service"
+        enabled.symlink_to("/lib/systemd/system/sluice-reducer@.service")
+        self.assertEqual(dpkg("--purge", "sluice-reducer", runs=units), {"start": [], "stop": units})
+        self.assertFalse(enabled.is_symlink())
+        self.assertEqual(list((self.root / "var/log/private").iterdir()), [])
+        self.assertTrue((self.root / "var/lib/private/sluice-reducer").is_dir())
+        self.assertEqual(dpkg(*install), {"start": units[:1], "stop": []})
+        dpkg("--purge", "sluice-reducer")
+        left = self.files() - before
+        self.assertEqual({path for path in left if "sluice" in path}, {"/var/lib/private/sluice-reducer"})
 
     def use_programs_and_plugin(self):
         """Runs a reducer of the installed program for workers of this machine, and finds the installed plugin by its name."""

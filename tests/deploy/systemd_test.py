@@ -12,7 +12,7 @@ import time
 import unittest
 
 import deploy_case
-from deploy_case import DEADLINE_S, DeployTest, accepts, environment, main, need, program, until
+from deploy_case import DEADLINE_S, DeployTest, accepts, capabilities, environment, main, need, program, until
 
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
 
@@ -20,6 +20,10 @@ PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
 def unit_path(name):
     """Returns the path of a unit or another file of deploy/systemd. The build generates the template of instances."""
     return (deploy_case.BUILD / "deploy/packaging" if "@" in name else deploy_case.ROOT / "deploy/systemd") / name
+
+
+def packaged_settings():
+    return deploy_case.BUILD / "deploy/packaging/reducer.toml"
 
 
 def read_unit(path):
@@ -44,11 +48,17 @@ class Units(DeployTest):
         for name in ("sluice-reducer.service", "sluice-reducer@1.service"):
             self.assertEqual(self.command("systemd-analyze", "verify", "--man=no", self.folder / name).stdout, "")
 
-    def test_systemd_accepts_the_drop_in_for_rdma(self):
+    def test_systemd_accepts_the_drop_ins(self):
         drop_in = self.folder / "sluice-reducer.service.d"
         drop_in.mkdir()
-        (drop_in / "rdma.conf").write_text(unit_path("rdma.conf").read_text())
-        self.assertEqual(self.command("systemd-analyze", "verify", "--man=no", self.folder / "sluice-reducer.service").stdout, "")
+        for name in ("rdma.conf", "models.conf"):
+            (drop_in / name).write_text(unit_path(name).read_text())
+            self.assertEqual(self.command("systemd-analyze", "verify", "--man=no", self.folder / "sluice-reducer.service").stdout, "", name)
+
+    def test_models_are_in_the_folder_that_the_unit_may_write(self):
+        service, drop_in = (read_unit(unit_path(name))["Service"] for name in ("sluice-reducer.service", "models.conf"))
+        self.assertEqual((service["ProtectSystem"], service["StateDirectory"], service["LogsDirectory"]), ("strict", "%N", "%N"))
+        self.assertEqual(drop_in["Environment"], "SLUICE_STATE=%S/" + service["StateDirectory"])
 
     def test_exposure_to_the_host_is_low(self):
         output = self.command("systemd-analyze", "security", "--offline=true", "--threshold=20", self.folder / "sluice-reducer.service").stdout
@@ -69,6 +79,7 @@ class StartedReducer(DeployTest):
         super().setUp()
         self.errors = self.folder / "stderr"
         self.port_file = self.folder / "port"
+        self.settings = None
 
     def listen(self, address):
         notifications = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -88,15 +99,15 @@ class StartedReducer(DeployTest):
         self.command(program(), "keygen", "--out", self.folder / "pool.key")
         command = shlex.split(service["ExecStart"].replace("${CREDENTIALS_DIRECTORY}", str(self.folder)).replace("/run/%N", str(self.folder / "run")))
         self.assertEqual(command[0], "/usr/bin/sluice")
-        variables = dict(line.split("=", 1) for line in unit_path("sluice-reducer.default").read_text().splitlines()
-                         if line and not line.startswith("#"))
-        self.assertEqual((variables["SLUICE_LISTEN"], variables["SLUICE_HTTP_LISTEN"]), ("*:7470", "127.0.0.1:9470"))
+        # A variable would have precedence over what an operator writes into the configuration file.
+        self.assertEqual([line for line in unit_path("sluice-reducer.default").read_text().splitlines() if line and not line.startswith("#")], [])
+        variables = {}
         # The package contains the configuration file of the unit.
         name, _, configuration = service.get("Environment", "").partition("=")
         self.assertIn((name, configuration), [("SLUICE_CONFIG", "/etc/sluice/reducer.toml"), ("", "")])
         variables.update({"SLUICE_LISTEN": "127.0.0.1:0", "SLUICE_HTTP_LISTEN": "127.0.0.1:0", "SLUICE_PORT_FILE": str(self.port_file)}, **extra)
         if name:
-            variables[name] = str(deploy_case.ROOT / "config" / "reducer.toml")
+            variables[name] = str(self.settings or packaged_settings())
         return self.start_process([program(), *command[1:]], self.errors, environment(variables))
 
     def wait_for(self, notifications, line):
@@ -147,6 +158,40 @@ class StartedReducer(DeployTest):
     def test_instance_of_the_template_starts_with_the_files_of_the_package(self):
         process, notifications = self.start_notifying("sluice-reducer@.service")
         self.wait_for(notifications, "READY=1")
+        self.terminate(process, self.errors)
+
+    def test_settings_of_the_package(self):
+        sample = (deploy_case.ROOT / "config/reducer.toml").read_text()
+        added = [line for line in packaged_settings().read_text().splitlines() if line not in sample.splitlines() and not line.startswith("#")]
+        self.assertEqual(added, ['listen = "*:7470"', 'http_listen = "127.0.0.1:9470"'])
+        # An address in the file has effect, because nothing in the package overrides it.
+        blocker = self.enterContext(socket.create_server(("127.0.0.1", 0)))
+        address = f"127.0.0.1:{blocker.getsockname()[1]}"
+        self.settings = self.folder / "reducer.toml"
+        self.settings.write_text(packaged_settings().read_text().replace("*:7470", address))
+        process = self.start_unit({"SLUICE_LISTEN": ""})
+        self.assertEqual(process.wait(DEADLINE_S), 75)
+        self.assertIn(f"{address}: Address already in use", self.errors.read_text())
+
+    def test_state_that_cannot_be_written_ends_the_start_for_good(self):
+        """The exit code must be one that the unit does not restart, and the start must fail before readiness."""
+        capabilities.need("root")
+        for variable in ("SLUICE_STATE", "SLUICE_BLACKBOX"):
+            with self.subTest(variable):
+                (self.folder / "pool.key").unlink(missing_ok=True)
+                process = self.start_unit({variable: "/proc/sys/none", "STATE_DIRECTORY": "/var/lib/sluice-reducer"})
+                self.assertEqual(process.wait(DEADLINE_S), 78)
+                self.assertIn("78", read_unit(unit_path("sluice-reducer.service"))["Service"]["RestartPreventExitStatus"].split())
+                self.assertNotIn("listens", self.errors.read_text())
+                self.assertRegex(self.errors.read_text(), rf"--{variable[7:].lower()} /proc/sys/none: cannot write to /proc/sys")
+
+    def test_black_box_on_request_goes_to_the_folder_of_logs(self):
+        logs = self.folder / "logs"
+        logs.mkdir()
+        process, notifications = self.start_notifying(LOGS_DIRECTORY=f"{logs}:/nonexistent")
+        self.wait_for(notifications, "READY=1")
+        process.send_signal(signal.SIGUSR2)
+        until("the black box is written", lambda: list(logs.glob("sluice-blackbox-*.jsonl")), process)
         self.terminate(process, self.errors)
 
     def test_failed_start_notifies_no_readiness(self):
