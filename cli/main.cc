@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "cli/commands/commands.h"
+#include "cli/commands/pool/pool_commands.h"
 #include "cli/options/option_set.h"
 #include "cli/process/program.h"
 #include "cli/process/version.h"
@@ -35,6 +36,7 @@ int main(int argc, char** argv) {
   cli::add_trace_commands(program, chosen);
   cli::add_bits_command(program, chosen);
   cli::add_check_command(program, chosen);
+  cli::add_wait_command(program, chosen);
   cli::add_install_command(program, chosen);
   cli::add_plan_command(program, chosen);
   cli::add_bench_commands(program, chosen, arguments);

@@ -16,6 +16,7 @@
 #include "bench/e2e/process/exit_codes.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/nccl_libraries.h"
+#include "cli/commands/pool/pool_commands.h"
 #include "cli/options/option_set.h"
 #include "config/nccl_algorithms.h"
 #include "core/clock.h"
@@ -153,6 +154,7 @@ void add_check_command(CLI::App& program, Command& chosen) {
       "Exit 0: success. 69: a reducer is unavailable or rejects the session. 78: NCCL would not use the "
       "plugin.");
   add_check_health_command(*check, chosen);
+  add_check_pool_command(*check, chosen);
   auto options = std::make_shared<CheckOptions>();
   app->add_option("path", options->plugin, "path of the plugin; default: in the folder of this program")
       ->type_name("FILE");

@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <future>
 #include <memory>
 #include <thread>
 
-#include "bench/e2e/pool/pool_status.h"
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/report/output.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/pool/pool_query.h"
 #include "cli/commands/top_view.h"
 #include "cli/options/option_set.h"
 #include "cli/options/pool_flags.h"
@@ -22,46 +21,11 @@
 namespace sluice::cli {
 namespace {
 
-constexpr size_t kMaxQueries = 32;  // at the same time
-
 struct TopFlags {
   PoolFlags pool{.timeout = 2 * kSecond};
   Nanos interval = 1 * kSecond;
   bool once = false;
 };
-
-TopSample::Reducer query_reducer(const config::Endpoint& reducer, const engine::Identity& identity,
-                                 Nanos timeout) {
-  TopSample::Reducer out{.name = config::to_string(reducer)};
-  const auto reply = bench::query_status(reducer, identity, timeout);
-  out.at = monotonic_now();
-  if (!reply) {
-    out.error = reply.error().text;
-    return out;
-  }
-  out.status = nlohmann::json::parse(*reply, nullptr, false);
-  if (!out.status.is_object()) {
-    out.status = nullptr;
-    out.error = "status is not valid JSON";
-  }
-  return out;
-}
-
-// Queries in parallel, so that an unreachable reducer does not delay the others.
-TopSample query_pool(const std::vector<config::Endpoint>& pool, const engine::Identity& identity,
-                     Nanos timeout) {
-  TopSample all;
-  for (size_t first = 0; first < pool.size(); first += kMaxQueries) {
-    std::vector<std::future<TopSample::Reducer>> queries;
-    for (size_t i = first; i < std::min(pool.size(), first + kMaxQueries); ++i) {
-      queries.push_back(std::async(std::launch::async, [&pool, &identity, timeout, i] {
-        return query_reducer(pool[i], identity, timeout);
-      }));
-    }
-    for (auto& query : queries) all.reducers.push_back(query.get());
-  }
-  return all;
-}
 
 struct Screen {
   bool is_terminal = false;

@@ -1,23 +1,14 @@
 // Formats the output of `sluice top` from two samples of the status of each reducer.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <cstddef>
 #include <string>
-#include <vector>
 
-#include "core/units.h"
+#include "cli/commands/pool/pool_query.h"
 
 namespace sluice::cli {
 
-struct TopSample {
-  struct Reducer {
-    std::string name;                 // "host:port"
-    Nanos at = 0;                     // time of the reply
-    nlohmann::json status = nullptr;  // null: no reply
-    std::string error = {};
-  };
-  std::vector<Reducer> reducers;
-};
+using TopSample = PoolSample;
 
 // Returns at most `lines` lines of at most `columns` characters, the last one ended by a newline. Rates cover
 // the time between the samples; a reducer that is new or has restarted has none. Text from reducers is
