@@ -171,7 +171,7 @@ class StartedReducer(DeployTest):
         self.settings.write_text(packaged_settings().read_text().replace("*:7470", address))
         process = self.start_unit({"SLUICE_LISTEN": ""})
         self.assertEqual(process.wait(DEADLINE_S), 75)
-        self.assertIn(f"{address}: Address already in use", self.errors.read_text())
+        self.assertIn(f"{address}: address already in use", self.errors.read_text())
 
     def test_state_that_cannot_be_written_ends_the_start_for_good(self):
         """The exit code must be one that the unit does not restart, and the start must fail before readiness."""
