@@ -32,7 +32,7 @@ tl::unexpected<Error> not_writable(const std::filesystem::path& path, int error)
                                  (error == ENOENT || error == ENOTDIR ? "" : service_folders()));
 }
 
-std::filesystem::path folder_of(const std::filesystem::path& path) {
+std::filesystem::path parent_of(const std::filesystem::path& path) {
   const std::filesystem::path folder = path.parent_path();
   return folder.empty() ? "." : folder;
 }
@@ -43,18 +43,18 @@ Result<void> check_writable_file(const std::string& path) {
   const int error = access_error(path, W_OK);
   if (error == 0) return {};
   if (error != ENOENT) return not_writable(path, error);
-  const std::filesystem::path folder = folder_of(path);
+  const std::filesystem::path folder = parent_of(path);
   if (const int e = access_error(folder.string() + "/", W_OK | X_OK); e != 0) return not_writable(folder, e);
   return {};
 }
 
 Result<void> check_writable_folder(const std::string& path) {
   std::filesystem::path folder = path;
-  for (;; folder = folder_of(folder)) {
+  for (;; folder = parent_of(folder)) {
     // The slash makes a file that is no folder an error.
     const int error = access_error(folder.string() + "/", W_OK | X_OK);
     if (error == 0) return {};
-    if (error != ENOENT || folder == folder_of(folder)) return not_writable(folder, error);
+    if (error != ENOENT || folder == parent_of(folder)) return not_writable(folder, error);
   }
 }
 

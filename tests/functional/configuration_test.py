@@ -223,7 +223,7 @@ class Check(ConfigurationTest):
                     self.assertNotIn("listens", done.stderr)
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["file"])
         # Nothing is created to find out.
-        self.run_sluice("reducer", "--check-config", "--state", self.folder / "new/models", "--port-file", "/dev/stdout")
+        self.run_sluice("reducer", "--check-config", "--state", self.folder / "new/models", "--port-file", "/dev/stdout", "--blackbox", "/dev/null")
         self.assertFalse((self.folder / "new").exists())
 
 

@@ -20,7 +20,7 @@ struct SessionPlaces {
   std::string incomplete;       // a reducer where ranks are missing; empty: none
 };
 
-std::string reducer_line(const PoolSample::Reducer& answer) {
+std::string state_line(const PoolSample::Reducer& answer) {
   if (answer.status.is_null()) return answer.error;
   const json& status = answer.status;
   return fmt::format("reducer {}: {}, {} sessions, version {}", answer.name,
@@ -51,7 +51,7 @@ PoolCheck check_pool(const PoolSample& sample) {
   // Reducers list their sessions by ascending id up to a limit. Beyond the last one nothing is known.
   std::map<std::string, std::string> last_listed;
   for (const PoolSample::Reducer& answer : sample.reducers) {
-    check.reducers.push_back(reducer_line(answer));
+    check.reducers.push_back(state_line(answer));
     if (answer.status.is_null() || answer.status.value("draining", false)) {
       check.problems.push_back(check.reducers.back());
       continue;
