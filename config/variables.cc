@@ -166,6 +166,7 @@ constexpr std::string_view kProgramVariables[] = {
     "SLUICE_PLOT",
     "SLUICE_PLUGIN",
     "SLUICE_POOL_ALONE",
+    "SLUICE_POOL_NAME",
     "SLUICE_PORT_FILE",
     "SLUICE_PRICES",
     "SLUICE_PRINT_TRACE",

@@ -52,6 +52,7 @@ struct ModelsUse {
 struct ReducerOptions : ReloadableOptions {
   std::string listen_host = "127.0.0.1";  // empty: all addresses
   uint16_t listen_port = 7470;            // 0: chosen by the OS
+  std::string pool_name;                  // for the status, not interpreted
   uint32_t lanes = 0;                     // lane threads; 0: config::host_limits().threads()
   uint32_t max_slot_bytes = kMiB;         // largest slot that a session may request
   uint32_t lanes_per_session = 2;         // lane connections offered to a rank, at most `lanes`

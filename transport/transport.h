@@ -165,6 +165,15 @@ struct EndpointCounters {
   }
 };
 
+// What the network does to the packets that one end sends, since the connection was opened.
+struct PathStats {
+  uint64_t packets = 0;       // data packets sent, repeated ones included
+  uint64_t lost_packets = 0;  // sent again because they were lost
+  uint64_t acked_bytes = 0;
+  bool has_unacked = false;  // sent data is not acknowledged yet
+  uint32_t mtu = 0;          // largest packet of the path, as far as this host knows
+};
+
 // Endpoint is one end of a connection. Its Context owns and destroys it.
 class Endpoint {
  public:
@@ -212,6 +221,8 @@ class Endpoint {
   // Time since the connection was opened in which the network limited what this end sends: sent data was not
   // acknowledged, and no buffer of either end was the limit. 0 where it is unknown. May cost a system call.
   [[nodiscard]] virtual Nanos network_limited_time() const noexcept { return 0; }
+  // All 0 where packets cannot be lost or the transport does not know. May cost a system call.
+  [[nodiscard]] virtual PathStats path_stats() const noexcept { return {}; }
   // True when both ends are in this process and frames move through its memory: nothing can damage a payload,
   // so the sender computes no payload CRC.
   [[nodiscard]] virtual bool is_in_memory() const noexcept { return false; }

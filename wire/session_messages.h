@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,9 +49,12 @@ struct Heartbeat {
   std::vector<uint32_t> missing{};  // the first of those ranks
   uint64_t finished = 0;            // worker to reducer: first chunk without a result
   uint8_t answer = 0;               // reducer to worker: 1 asks for a heartbeat at once
+  // What the sender sees on its lane connections to the receiver; peers of version 0.1 do not send it.
+  std::optional<uint64_t> packets{}, lost_packets{};  // sent since the session began
+  std::optional<uint32_t> stalled_ms{};               // for so long no sent byte has been acknowledged
   static void visit(auto& m, auto& v) {
     v(m.count), v(m.waited_ms), v(m.missing_ranks), v.list(m.missing, kMaxNamedRanks), v(m.finished),
-        v(m.answer);
+        v(m.answer), v.appended(m.packets), v.appended(m.lost_packets), v.appended(m.stalled_ms);
   }
 };
 

@@ -68,7 +68,7 @@ class Reducer:
         status = self.status()
         if status is None:
             return None
-        return {"reserved_bytes": status["memory"]["reserved_bytes"], "sessions": status["sessions"]["open"] + status["sessions"]["releasing"],
+        return {"reserved_bytes": status["memory"]["reserved_bytes"], "sessions": status["sessions"]["open"] + status["sessions"]["ending"],
                 "descriptors": descriptors(self.process.pid)}
 
     def steady_resources(self):

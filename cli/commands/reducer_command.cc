@@ -1,11 +1,14 @@
 // Implements `sluice reducer`: runs a reducer until it is drained or stopped.
 #include <fmt/format.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -267,11 +270,23 @@ int serve(reducer::Reducer& server, const SystemdNotifier& notifier, const Signa
   return code.value_or(exit_code_of(reason, drain_exit_code));
 }
 
+// Each lane connection needs a descriptor. Shells and services set a low soft limit for programs that use
+// select(); this one does not.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    log::warn(fmt::format("cannot raise the limit of file descriptors to {}: {}", limit.rlim_max,
+                          std::strerror(errno)));
+}
+
 int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   if (flags.config_file().check) return check_reducer(flags);
   for (const std::string& line : flags.config_file().configuration->overrides()) log::info(line);
   // The reader of the log may end first; a failed write must not end the reducer.
   (void)std::signal(SIGPIPE, SIG_IGN);
+  raise_descriptor_limit();
   if (const auto checked = flags.check(); !checked) throw failure_of(checked.error(), flags.config_file());
   reducer::ReducerOptions options = flags.options();
   StoreService models(flags.models());

@@ -19,6 +19,7 @@ using Json = nlohmann::json;
 using Pointer = nlohmann::json_pointer<std::string>;
 
 constexpr size_t kMaxSlowRanks = 3;
+constexpr double kShownLossShare = 0.001;  // fewer losses are part of congestion control
 
 // Keys of findings in the status, most severe first, and their texts.
 constexpr std::array<const char*, 3> kFindingKinds = {"/non_finite", "/outlier", "/zeros"};
@@ -115,6 +116,8 @@ struct Session {
   std::map<uint32_t, SlowRank> slow;  // by rank; the maximum over the reducers
   // By rank: chunks with findings (docs/guides/health.md), by kind; the sum over the reducers.
   std::map<uint32_t, std::array<double, 3>> findings;
+  // The worst path: lost share or milliseconds of the stall, rank; and the reducer.
+  std::pair<std::pair<double, uint32_t>, std::string> losses, stall;
 };
 
 uint32_t rank_of(const Json& value) {
@@ -137,6 +140,21 @@ const Json& find_entry(const TopSample::Reducer* reducer, const char* entries, c
     if (text(entry, key) == value) return entry;
   }
   return empty;
+}
+
+// Adds what the network does to the lane connections of a session at one reducer, since the last sample.
+void add_path_status(Session& into, const Json& s, const Json& previous, const std::string& reducer) {
+  for (const Json& rank : list(s, "losses")) {
+    double packets = number(rank, "/packets"), lost = number(rank, "/lost_packets");
+    for (const Json& before : list(previous, "losses")) {
+      if (slow_rank(before) != slow_rank(rank)) continue;
+      packets -= number(before, "/packets"), lost -= number(before, "/lost_packets");
+    }
+    const std::pair share{packets > 0 ? std::clamp(lost / packets, 0.0, 1.0) : 0, slow_rank(rank)};
+    if (share.first >= kShownLossShare) into.losses = std::max(into.losses, {share, reducer});
+  }
+  for (const Json& rank : list(s, "stalls"))
+    into.stall = std::max(into.stall, {{number(rank, "/stalled_ms"), slow_rank(rank)}, reducer});
 }
 
 // Adds the status of a session at one reducer.
@@ -224,9 +242,9 @@ struct Model {
   double staged = 0, memory = 0, step_age_ms = std::numeric_limits<double>::max();
 };
 
-double all_pushes(const Json& model) {
+double sum(const Json& counts) {
   double all = 0;
-  for (const Json& count : object(model, "pushes")) all += count.is_number() ? count.get<double>() : 0;
+  for (const Json& count : counts) all += count.is_number() ? count.get<double>() : 0;
   return all;
 }
 
@@ -240,7 +258,7 @@ void add_model_status(Model& into, const Json& m, const Json& previous, double s
   ++into.reducers;
   into.version = std::max(into.version, number(m, "/version"));
   into.steps += rate_of("/steps");
-  const double pushes = rate(all_pushes(m), all_pushes(previous));
+  const double pushes = rate(sum(object(m, "pushes")), sum(object(previous, "pushes")));
   into.pushes += pushes;
   into.not_contained += std::max(0.0, pushes - rate_of("/pushes/contained"));
   into.in += rate_of("/delta_bytes");
@@ -285,13 +303,6 @@ double error_count(const Json& status) {
   return errors;
 }
 
-double refusal_count(const Json& status) {
-  double refusals = 0;
-  for (const auto& [reason, count] : object(status, "refused").items())
-    refusals += count.is_number() ? count.get<double>() : 0;
-  return refusals;
-}
-
 std::vector<std::string> pool_lines(const std::vector<ReducerSamples>& reducers, size_t sessions) {
   double in = 0, out = 0, operations = 0, cpus = 0;
   size_t reachable = 0, draining = 0;
@@ -320,13 +331,17 @@ std::string reducer_line(const ReducerSamples& r) {
                        config::printable(r.current->error, SIZE_MAX));
   }
   const bool draining = status.value("draining", Json()) == Json(true);
+  const double packets = r.rate("/data/packets_in") + r.rate("/data/packets_out");
+  const double lost = r.rate("/data/lost_packets_in") + r.rate("/data/lost_packets_out");
   return fmt::format(
-      "{:<26} {:<8} {:>5.0f} {:>6.0f} {:>9.2f} {:>9.2f} {:>5.0f}% {:>5.2f} {:>10} {:>7.0f} {:>7.0f}",
+      "{:<26} {:<8} {:>5.0f} {:>6.0f} {:>9.2f} {:>9.2f} {:>5.1f}% {:>5.0f}% {:>5.2f} {:>10} {:>7.0f} "
+      "{:>7.0f}",
       truncated(r.current->name, 26), draining ? "draining" : "ready", number(status, "/sessions/open"),
       number(status, "/transports/tcp/connections") + number(status, "/transports/rdma/connections"),
-      8e-9 * r.rate("/data/bytes_in"), 8e-9 * r.rate("/data/bytes_out"), 100 * r.busy(), r.cpus(),
+      8e-9 * r.rate("/data/bytes_in"), 8e-9 * r.rate("/data/bytes_out"),
+      packets > 0 ? 100 * std::min(lost / packets, 1.0) : 0, 100 * r.busy(), r.cpus(),
       config::rounded_size_text(number(status, "/memory/reserved_bytes")), error_count(status),
-      refusal_count(status));
+      sum(object(status, "refused")));
 }
 
 }  // namespace
@@ -337,15 +352,16 @@ std::string top_text(const TopSample& previous, const TopSample& current, size_t
   for (const ReducerSamples& r : reducers) {
     for (const Json& s : list(r.current->status, "session_list")) {
       const std::string id = text(s, "id");
-      add_session_status(sessions[id], s, find_entry(r.previous, "session_list", "id", id),
-                         r.previous == nullptr ? 0 : r.seconds());
+      const Json& previous_status = find_entry(r.previous, "session_list", "id", id);
+      add_session_status(sessions[id], s, previous_status, r.previous == nullptr ? 0 : r.seconds());
+      add_path_status(sessions[id], s, previous_status, r.current->name);
     }
   }
   std::vector<std::string> all = pool_lines(reducers, sessions.size());
   all.emplace_back();
-  all.push_back(fmt::format("{:<26} {:<8} {:>5} {:>6} {:>9} {:>9} {:>6} {:>5} {:>10} {:>7} {:>7}", "REDUCER",
-                            "STATE", "SESS", "LANES", "IN Gb/s", "OUT Gb/s", "BUSY", "CPUs", "MEMORY",
-                            "ERRORS", "REFUSED"));
+  all.push_back(fmt::format("{:<26} {:<8} {:>5} {:>6} {:>9} {:>9} {:>6} {:>6} {:>5} {:>10} {:>7} {:>7}",
+                            "REDUCER", "STATE", "SESS", "LANES", "IN Gb/s", "OUT Gb/s", "LOST", "BUSY",
+                            "CPUs", "MEMORY", "ERRORS", "REFUSED"));
   for (const ReducerSamples& r : reducers) all.push_back(reducer_line(r));
   all.emplace_back();
   all.push_back(fmt::format("{:<10} {:<16} {:<8} {:>6} {:>4} {:>9}  {:<24} {}", "SESSION", "TENANT", "STATE",
@@ -360,6 +376,14 @@ std::string top_text(const TopSample& previous, const TopSample& current, size_t
                               waiting_text(*s), slow_ranks_text(*s)));
     if (const std::string sickest = sickest_rank_text(*s); !sickest.empty())
       all.push_back("           SICK: " + sickest);
+    if (const auto& [path, reducer] = s->losses; path.first > 0)
+      all.push_back(fmt::format("           LOST: {:.1f}% of packets between rank {} and {}",
+                                100 * path.first, path.second, reducer));
+    if (const auto& [path, reducer] = s->stall; path.first > 0)
+      all.push_back(
+          fmt::format("           STALLED: no byte acknowledged between rank {} and {} for {}: check "
+                      "the MTU of the path",
+                      path.second, reducer, milliseconds_text(path.first)));
   }
   if (order.empty()) all.emplace_back("no sessions");
   for (std::string& line : model_lines(reducers)) all.push_back(std::move(line));

@@ -60,6 +60,8 @@ void ReducerFlags::add_to(OptionSet& set) {
            listen_address_error);
   set.text("--port-file", port_file_, "FILE",
            "write the bound port to this file once connections are accepted");
+  set.text("--pool-name", options_.pool_name, "NAME",
+           "name of the pool in the status and on its page, not interpreted; empty: none");
   set.text("--http-listen", http_listen_, "HOST:PORT",
            "address of the HTTP server for health, metrics and status, without authentication; empty: none",
            [](const std::string& text) { return text.empty() ? text : listen_address_error(text); });
@@ -126,7 +128,7 @@ void ReducerFlags::add_capacity_options(OptionSet& set) {
   set.size("--max-slot", o.max_slot_bytes, {wire::kMinSlotBytes, wire::kMaxPayload},
            "largest slot, and so the largest chunk, that a session may request");
   set.number("--max-connections", o.max_connections, {1, UINT32_MAX},
-             "limit of simultaneous handshakes and control connections; more are closed at once");
+             "limit of simultaneous handshakes and control connections; more are refused");
   set.group("Shares");
   set.reloadable().pairs(
       "--weight", weights_,

@@ -104,15 +104,14 @@ void add_reducer(MetricFamilies& f, const Json& status, const std::map<std::stri
 }
 
 void add_sessions(MetricFamilies& f, const Json& status) {
-  const double joining = number(status, "/sessions/joining");
   f.gauge("sluice_sessions", "Sessions on this reducer, by state.")
-      .add(joining, {{"state", "connecting"}})
-      .add(number(status, "/sessions/open") - joining, {{"state", "active"}})
-      .add(number(status, "/sessions/releasing"), {{"state", "closing"}});
+      .add(number(status, "/sessions/joining"), {{"state", "joining"}})
+      .add(number(status, "/sessions/active"), {{"state", "active"}})
+      .add(number(status, "/sessions/ending"), {{"state", "ending"}});
   f.counter("sluice_sessions_total",
             "Sessions that ended on this reducer. Moved sessions continue on other reducers.")
       .add(number(status, "/sessions/completed"), {{"result", "completed"}})
-      .add(number(status, "/sessions/failed"), {{"result", "aborted"}})
+      .add(number(status, "/sessions/failed"), {{"result", "failed"}})
       .add(number(status, "/sessions/moved"), {{"result", "moved"}});
   f.gauge("sluice_waiting_sessions",
           "Sessions that have waited for a rank for at least 1 s. /status names the ranks.")
@@ -135,6 +134,17 @@ void add_connections(MetricFamilies& f, const Json& status, const HostFacts& hos
       .add(number(status, "/transports/rdma/connections"), {{"transport", "rdma"}});
   f.counter("sluice_tcp_retransmits_total", "TCP segments retransmitted by this network namespace.")
       .add(static_cast<double>(host.tcp_retransmits));
+  f.counter("sluice_data_packets_total",
+            "TCP data packets of lane connections. Workers report what they send (receive) once a second.")
+      .add(number(status, "/data/packets_in"), {{"direction", "receive"}})
+      .add(number(status, "/data/packets_out"), {{"direction", "send"}});
+  f.counter("sluice_lost_packets_total", "Those of sluice_data_packets_total that were sent again.")
+      .add(number(status, "/data/lost_packets_in"), {{"direction", "receive"}})
+      .add(number(status, "/data/lost_packets_out"), {{"direction", "send"}});
+  f.gauge("sluice_stalled_ranks",
+          "Ranks of sessions with a lane connection on which no sent byte has been acknowledged for 5 s. "
+          "/status names them.")
+      .add(number(status, "/stalls/ranks"));
   f.gauge("sluice_control_connections", "Open control connections and connections in the handshake.")
       .add(number(status, "/connections/open"));
   f.counter("sluice_accepted_connections_total", "Connections accepted on the data port.")

@@ -23,6 +23,10 @@ struct ControlCounters {
   uint64_t views_proposed = 0;
   uint64_t views_committed = 0;
 
+  // Data packets that ranks have sent, and those of them that they sent again, by their heartbeats:
+  uint64_t packets_in = 0;
+  uint64_t lost_packets_in = 0;
+
   // TLS handshakes:
   uint64_t tls_agreed = 0;
   uint64_t tls_failed = 0;

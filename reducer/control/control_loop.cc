@@ -22,7 +22,6 @@ constexpr Nanos kTick = 50 * kMillisecond;
 constexpr Nanos kStall = 500 * kMillisecond;  // a tick this late: the process was suspended or starved of CPU
 constexpr uint32_t kRefusalsPerSecond = 20;   // recorded ones
 constexpr Nanos kDevicePollInterval = 1 * kSecond;
-constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
 constexpr auto kPollInterval = std::chrono::milliseconds(20);  // of threads that wait for the loop
 // Linger of a reducer that stops. With the drain timeout it must stay below the orchestrator's grace period.
 constexpr Nanos kStopLinger = 1 * kSecond;
@@ -60,8 +59,8 @@ ControlLoop::ControlLoop(const ReducerOptions& options, transport::tcp::Socket l
   getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size);
   const std::string host = options_.listen_host.empty() ? "*" : options_.listen_host;
   const uint16_t port = transport::tcp::bound_port(listener.fd()).value_or(options_.listen_port);
-  blackbox_.record(blackbox::EventKind::kReducerListening, {.a = lane_count()},
-                   transport::tcp::endpoint_text(host, port));
+  address_ = transport::tcp::endpoint_text(host, port);
+  blackbox_.record(blackbox::EventKind::kReducerListening, {.a = lane_count()}, address_);
   acceptor_.assign(address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(),
                    listener.release());
 }
@@ -204,37 +203,6 @@ void ControlLoop::request_status(std::function<void(std::string)> reply) {
 }
 
 // ---- connections ----
-
-void ControlLoop::accept() {
-  acceptor_.async_accept([this](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
-    if (is_closed_ || error == asio::error::operation_aborted) return;
-    if (!error) {
-      run_logged([&] { on_accepted(std::move(socket)); });
-      return accept();
-    }
-    // Most likely out of file descriptors: retrying at once would spin.
-    log_.warn("accept on the data port failed, retrying in 100 ms: " + error.message());
-    accept_timer_.expires_after(kAcceptRetry);
-    accept_timer_.async_wait([this](const boost::system::error_code& e) {
-      if (!e) accept();
-    });
-  });
-}
-
-void ControlLoop::on_accepted(asio::ip::tcp::socket socket) {
-  now_ = monotonic_now();
-  ++counters_.accepted;
-  if (connections_.size() >= options_.max_connections) {
-    count_reason(counters_.closed, Errc::kTooMany);
-    return;
-  }
-  boost::system::error_code ignored;
-  socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-  std::string peer = transport::tcp::peer_name(socket.native_handle());
-  auto connection = std::make_shared<Connection>(*this, std::move(socket), std::move(peer));
-  connections_.insert(connection);
-  connection->start();
-}
 
 void ControlLoop::join(Connection& connection, const wire::Hello& hello, const wire::Join& join) {
   if (!sessions_.join(connection, hello, join) || options_.expected_workers == 0) return;

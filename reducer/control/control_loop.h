@@ -25,6 +25,7 @@
 #include "reducer/control/connection/connection.h"
 #include "reducer/control/connection/queue_pair_factory.h"
 #include "reducer/control/control_counters.h"
+#include "reducer/control/descriptor_reserve.h"
 #include "reducer/control/gather_registry.h"
 #include "reducer/control/job_monitor.h"
 #include "reducer/control/lane_mailbox.h"
@@ -117,6 +118,8 @@ class ControlLoop {
   [[nodiscard]] Answer query(const std::function<Answer()>& work);
   void run();
   void accept();
+  void retry_accept();
+  void on_accept_failed(const boost::system::error_code& error);
   void on_accepted(asio::ip::tcp::socket socket);
   void schedule_tick();
   void tick();
@@ -137,6 +140,7 @@ class ControlLoop {
   std::shared_ptr<const transport::tcp::TlsContext> tls_;
   const RdmaOffer rdma_;
   const uint64_t id_;
+  std::string address_;  // "10.0.0.3:7470", or "*:7470"
   const blackbox::EventSource blackbox_;
   blackbox::DumpThread dump_;
   Nanos refusals_since_ = 0;
@@ -155,6 +159,8 @@ class ControlLoop {
   asio::ip::tcp::acceptor acceptor_;
   asio::steady_timer tick_timer_;
   asio::steady_timer accept_timer_;
+  DescriptorReserve descriptors_;
+  Nanos accept_failure_logged_at_ = 0;
   LaneMailbox mailbox_;
   QueuePairFactory queue_pairs_;
   std::mutex ended_mutex_;  // held while joining the thread, and while running handlers in its place

@@ -4,18 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cinttypes>
-#include <cmath>
-#include <cstdio>
-#include <functional>
-#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "config/file_pattern.h"
 #include "reducer/control/control_loop.h"
+#include "reducer/control/session_status.h"
 #include "transport/rdma/device_report.h"
 #include "wire/dtype.h"
 
@@ -48,10 +45,9 @@ constexpr std::pair<const char*, Counter LaneCounters::*> kSums[] = {
     {"view_moves", &LaneCounters::view_moves},
     {"kept_results", &LaneCounters::kept_results},
     {"sparse_bytes_saved", &LaneCounters::sparse_bytes_saved},
+    {"packets_out", &LaneCounters::packets_out},
+    {"lost_packets_out", &LaneCounters::lost_packets_out},
 };
-
-// JSON keys and metric labels of the kinds of findings, in their order.
-constexpr std::array<const char*, wire::kFindingKindCount> kFindingNames = {"non_finite", "outlier", "zeros"};
 
 struct PayloadSum {
   uint64_t in = 0, out = 0;
@@ -167,60 +163,6 @@ double seconds(const timeval& t) {
   return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
 }
 
-// Hexadecimal as in the log, because JSON readers may keep only 53 bits of a number.
-std::string id_text(uint64_t id) {
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%016" PRIx64, id);
-  return text.data();
-}
-
-// The ranks that the others have waited for most, worst first.
-nlohmann::json slow_ranks(const Session& session, size_t max_ranks) {
-  std::vector<std::pair<Nanos, uint32_t>> waits;
-  for (uint32_t rank = 0; rank < session.rank_count(); ++rank) {
-    if (const Nanos waited = session.waited_for(rank); waited != 0) waits.emplace_back(waited, rank);
-  }
-  max_ranks = std::min(max_ranks, waits.size());
-  std::ranges::partial_sort(waits, waits.begin() + static_cast<ptrdiff_t>(max_ranks), std::greater<>());
-  nlohmann::json list = nlohmann::json::array();
-  for (size_t i = 0; i < max_ranks; ++i) {
-    list.push_back({{"rank", waits[i].second}, {"waited_ms", waits[i].first / kMillisecond}});
-  }
-  return list;
-}
-
-// JSON has no infinity.
-double finite(double value) {
-  return std::isfinite(value) ? value : std::numeric_limits<double>::max();
-}
-
-// Totals of all ranks, and the ranks with the most severe findings, worst first.
-nlohmann::json session_health(const Session& session, size_t max_ranks) {
-  std::vector<std::pair<Session::HealthOfRank, uint32_t>> ranks;
-  std::array<uint64_t, wire::kFindingKindCount> totals{};
-  for (uint32_t rank = 0; rank < session.rank_count(); ++rank) {
-    ranks.emplace_back(session.health_of(rank), rank);
-    for (size_t i = 0; i < totals.size(); ++i) totals[i] += ranks.back().first.findings[i];
-  }
-  std::ranges::stable_sort(ranks, std::greater<>(), [](const auto& r) { return r.first.findings; });
-  nlohmann::json list = nlohmann::json::array();
-  for (size_t i = 0; i < std::min(ranks.size(), max_ranks); ++i) {
-    const auto& [health, rank] = ranks[i];
-    nlohmann::json entry = {{"rank", rank},
-                            {"non_finite", health.non_finite},
-                            {"largest", finite(health.largest)},
-                            {"norm", finite(health.norm)},
-                            {"zero_fraction", health.zero_fraction}};
-    for (size_t k = 0; k < kFindingNames.size(); ++k) {
-      if (health.findings[k] != 0) entry["findings"][kFindingNames[k]] = health.findings[k];
-    }
-    list.push_back(std::move(entry));
-  }
-  nlohmann::json findings = nlohmann::json::object();
-  for (size_t k = 0; k < kFindingNames.size(); ++k) findings[kFindingNames[k]] = totals[k];
-  return {{"findings", std::move(findings)}, {"ranks", std::move(list)}};
-}
-
 nlohmann::json rdma_devices(uint64_t& pairs_open) {
   nlohmann::json all = nlohmann::json::array();
   for (const auto& d : transport::rdma::device_reports()) {
@@ -276,32 +218,18 @@ nlohmann::json wait_status(const SessionRegistry& sessions, Nanos now) {
   return {{"sessions", waiting}, {"longest_ms", longest / kMillisecond}};
 }
 
-nlohmann::json session_status(ControlLoop& loop, const Session& session, size_t max_slow_ranks) {
-  const Nanos held = loop.fair().with([&](const FairShares&) { return session.share().held_time; });
-  nlohmann::json s = {{"id", to_string(session.id())},
-                      {"state", session.state_name()},
-                      {"ranks", session.rank_count()},
-                      {"joined", session.joined_ranks().size()},
-                      {"reserved_bytes", session.reserved_bytes()},
-                      {"tenant", session.tenant()},
-                      {"served_bytes", session.served_bytes()},
-                      {"slow_ranks", slow_ranks(session, max_slow_ranks)},
-                      {"held_ms", held / kMillisecond}};
-  if (const auto m = session.missing(); m.since != 0) {
-    s["waited_ms"] = (loop.now() - m.since) / kMillisecond;
-    s["missing_ranks"] = m.count;
-    s["missing"] =
-        std::vector<uint32_t>(m.ranks.begin(), m.ranks.begin() + std::min<size_t>(m.count, m.ranks.size()));
+// Ranks whose lane connections do not carry what is sent on them.
+nlohmann::json stall_status(const SessionRegistry& sessions) {
+  uint64_t stalled = 0;
+  Nanos longest = 0;
+  for (const auto& [id, session] : sessions.open()) {
+    for (uint32_t rank = 0; rank < session->rank_count(); ++rank) {
+      const Nanos time = session->path_of(rank).stalled;
+      stalled += time >= transport::PathWatch::kStall ? 1 : 0;
+      longest = std::max(longest, time);
+    }
   }
-  if (session.has_health()) s["health"] = session_health(session, max_slow_ranks);
-  if (session.is_fault_tolerant()) {
-    const auto absent = session.absent_ranks();
-    s["roster_version"] = session.history_version();
-    s["absent_ranks"] = absent.size();
-    s["absent"] = std::vector<uint32_t>(
-        absent.begin(), absent.begin() + std::min<ptrdiff_t>(std::ssize(absent), wire::kMaxNamedRanks));
-  }
-  return s;
+  return {{"ranks", stalled}, {"longest_ms", longest / kMillisecond}};
 }
 
 // Sessions get at least the other half of the room.
@@ -341,6 +269,9 @@ std::string ControlLoop::status_json() {
   j["version"] = SLUICE_VERSION;
   j["reducer_id"] = loop.id();
   j["id"] = id_text(loop.id());
+  j["host"] = config::host_name();
+  j["address"] = address_;
+  j["pool"] = options_.pool_name;
   j["uptime_seconds"] = static_cast<double>(loop.uptime()) * 1e-9;
   j["draining"] = loop.is_draining();
   j["lanes"] = loop.lane_count();
@@ -365,6 +296,8 @@ std::string ControlLoop::status_json() {
   uint64_t rdma_pairs = 0;
   const auto devices = rdma_devices(rdma_pairs);
   add_lanes(j, loop.lanes(), rdma_pairs);
+  j["data"]["packets_in"] = counters.packets_in;
+  j["data"]["lost_packets_in"] = counters.lost_packets_in;
   j["closed"] = closed;    // connections, by reason
   j["refused"] = refused;  // joins, by reason
   j["connections"] = {{"accepted", counters.accepted}, {"open", loop.connection_count()}};
@@ -381,13 +314,15 @@ std::string ControlLoop::status_json() {
                    {"moved", counters.sessions_moved},
                    {"failed", counters.sessions_failed},
                    {"open", sessions.open().size()},
-                   {"releasing", sessions.ending().size()},
-                   {"joining", joining}};
+                   {"joining", joining},
+                   {"active", std::ssize(sessions.open()) - joining},
+                   {"ending", sessions.ending().size()}};
   j["resumes"] = {{"control", counters.control_resumes}, {"lane", lane_resumes}};
   j["view_changes"] = {{"proposed", counters.views_proposed}, {"committed", counters.views_committed}};
   j["tenants"] = tenant_status(sessions);
   j["fair"] = fair_status(loop.fair());
   j["waits"] = wait_status(sessions, loop.now());
+  j["stalls"] = stall_status(sessions);
   add_models(j, loop.options());
   const size_t used = std::min(j.dump().size() + 32, wire::kMaxStatusText);
   j["session_list"] = session_list(loop, wire::kMaxStatusText - used);

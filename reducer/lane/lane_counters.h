@@ -78,7 +78,8 @@ struct alignas(kCacheLine) LaneCounters {
   Counter bytes_copied;        // payload bytes copied before the fold
   Counter bytes_copied_out;    // payload bytes of results copied on their way out
   Counter receive_calls, send_calls;
-  Counter send_blocked_ns;                         // TCP: time that connections accepted no data, summed
+  Counter packets_out, lost_packets_out;  // TCP: data packets sent, and those of them that were sent again
+  Counter send_blocked_ns;                // TCP: time that connections accepted no data, summed
   Counter work_requests, post_calls, completions;  // RDMA
   Counter chunks;                                  // results produced
   // The fraction of each operation that was reduced here: result payload over the operation's payload. The

@@ -34,6 +34,7 @@ void LaneSession::attach(Rank rank, transport::Endpoint& ep) noexcept {
   conn.counted_ = {};
   conn.close_reported_ = false;  // drops the event of a connection that was replaced in the turn it closed
   conn.loss_detector_.start(ep);
+  conn.path_.start();
   conn.state_ = RankConnection::State::kAttached;
   conn.attached_at_ = now_;
   conn.down_since_.store(0, std::memory_order_relaxed);
@@ -107,9 +108,16 @@ void LaneSession::end() noexcept {
 }
 
 void LaneSession::tick(Nanos frame_timeout) noexcept {
+  const bool samples_paths = now_ >= next_path_sample_;
+  if (samples_paths) next_path_sample_ = now_ + transport::PathMonitor::kInterval;
   for (const auto& conn : connections_) {
     if (conn->endpoint_ == nullptr) continue;
     conn->add_counters();
+    if (samples_paths) {
+      const transport::PathReport news = conn->path_.sample(*conn->endpoint_, now_);
+      counters_->packets_out.add(news.packets);
+      counters_->lost_packets_out.add(news.lost_packets);
+    }
     // A rank's first connection sends COMMIT after the verdict; a later one sends RESUME at once.
     if (conn->committed_ && conn->state_ == RankConnection::State::kAttached &&
         now_ - conn->attached_at_ >= frame_timeout)

@@ -106,7 +106,8 @@ class LaneSession {
   [[nodiscard]] bool has_events() const noexcept { return events_due_; }
 
   // Every 100 ms: publishes the counters and the ranks that the oldest unfinished chunk lacks. Closes
-  // connections that are late with their first frame.
+  // connections that are late with their first frame. Once a second also samples what the network does to
+  // each connection.
   void tick(Nanos frame_timeout) noexcept;
 
   void set_now(Nanos now) noexcept { now_ = now; }
@@ -119,6 +120,11 @@ class LaneSession {
   // After kEnd: stop waiting for peers. A flag and not a command, since the lane may have released the
   // session.
   void close_now() noexcept { close_now_.store(true, std::memory_order_relaxed); }
+
+  // The rank's lane connection, as this end sees it.
+  [[nodiscard]] transport::PathReport path(Rank rank, Nanos now) const noexcept {
+    return connections_[rank]->path_.report(now);
+  }
 
   struct MissingRanks {
     Nanos since = 0;  // first contribution to the oldest unfinished chunk; 0: no rank is missing
@@ -231,6 +237,7 @@ class LaneSession {
   bool folding_ = false;  // has had tasks since virtual_time_ was set
 
   bool losses_to_report_ = false;  // with the next result
+  Nanos next_path_sample_ = 0;
 
   LaneView view_;             // of the rank that is furthest ahead
   uint64_t stale_puts_ = 0;   // results of older views that the transport still reads from the slots

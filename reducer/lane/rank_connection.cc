@@ -94,6 +94,7 @@ void RankConnection::on_sent(transport::Endpoint& /*ep*/, transport::Cookie cook
 void RankConnection::on_closed(transport::Endpoint& /*ep*/, Errc reason) noexcept {
   SLUICE_DASSERT(pending_puts_ == 0);
   add_counters();
+  path_.start();
   endpoint_ = nullptr;
   state_ = State::kClosed;
   close_reason_ = reason;

@@ -1,7 +1,7 @@
 // Class RankConnection receives the frames of one rank on one lane of a session for LaneSession.
 //
 // It checks what needs no session state and passes the rest on. In a fault-tolerant session one object serves
-// the rank's successive connections. Lane thread only, except down_since_.
+// the rank's successive connections. Lane thread only, except down_since_ and path_.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 
 #include "core/ids.h"
 #include "transport/loss_detector.h"
+#include "transport/path_monitor.h"
 #include "transport/tcp/socket.h"
 #include "transport/transport.h"
 
@@ -81,6 +82,7 @@ class RankConnection final : public transport::Handler {
   std::atomic<Nanos> down_since_{0};  // read by any thread
   transport::EndpointCounters counted_;
   transport::LossDetector loss_detector_;
+  transport::PathMonitor path_;                 // report() by any thread
   std::array<std::byte, 40> control_body_{};    // COMMIT, RESUME or VIEW_COMMIT
   std::array<std::byte, 8> resume_ack_body_{};  // RESUME_ACK
 };

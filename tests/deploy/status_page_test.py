@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import unittest
@@ -42,7 +43,8 @@ class Page(SluiceTest):
     def setUp(self):
         super().setUp()
         self.jobs = []
-        self.reducer, self.address, port = self.start_http_reducer("--weight", f"{IMAGE}=2", "--drain-timeout", "5m", "--state", self.folder / "state")
+        self.reducer, self.address, port = self.start_http_reducer("--weight", f"{IMAGE}=2", "--drain-timeout", "5m", "--state", self.folder / "state",
+                                                                     "--pool-name", "blue")
         self.url = f"http://127.0.0.1:{port}/"
 
     def load(self):
@@ -59,7 +61,9 @@ class Page(SluiceTest):
         dom = browse(self.folder / "profile", self.url, "--dump-dom")
         self.assertRegex(dom, '<section id="models-section">')  # not hidden
         self.assertRegex(dom, r'<tr><td class="tenant">run-7</td><td>async</td><td>add</td><td class="n">0</td><td class="n">1, 0 of 1</td>')
-        self.assertIn("<title>Sluice reducer</title>", dom)
+        self.assertIn(f"<title>Sluice reducer {socket.gethostname()}</title>", dom)
+        self.assertEqual(text_of(dom, "host"), f"{socket.gethostname()}, {self.address}, pool blue")
+        self.assertRegex(text_of(dom, "lost"), r"^[\d.]+%$")
         self.assertIn("&lt;script&gt;document.title='owned'&lt;/script&gt;", dom)
         self.assertIn("&lt;img src=x onerror=document.title='owned'&gt;", dom)
         self.assertEqual((dom.count("<script"), dom.count("<img")), (1, 0))

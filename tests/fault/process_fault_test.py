@@ -23,7 +23,7 @@ class ProcessFaultTest(SluiceTest):
     def expect_freed(self, pool, sessions):
         for address in pool.split(","):
             until(f"{address} has {sessions} sessions left",
-                  lambda a=address: (s := self.status(a)["sessions"])["open"] == sessions and s["releasing"] == 0)
+                  lambda a=address: (s := self.status(a)["sessions"])["open"] == sessions and s["ending"] == 0)
 
     def test_a_killed_or_stopped_rank_is_reported_and_the_healthy_job_continues(self):
         for seed in SEEDS:

@@ -82,6 +82,66 @@ class ReducerLifecycleTest(SluiceTest):
         self.assertEqual(reducer.wait(), 0)
         self.assertIn("1 sessions completed, 0 failed", reducer.stderr())
 
+    def test_planned_changes_of_a_pool_are_no_warnings(self):
+        reducer, first = self.start_reducer()
+        _, second = self.start_reducer()
+        job = self.start("bench", "soak", "--duration", "10m", "--workers", "2", "--connect", f"{first},{second}")
+
+        def moved():
+            return self.status(second)["view_changes"]["committed"]
+
+        until("the job runs", lambda: self.status(first)["data"]["chunks"] > 0 or job.ended())
+        reducer.signal(signal.SIGTERM)
+        self.assertEqual(reducer.wait(), 0)
+        until("the job continues on the other reducer", lambda: moved() >= 1)
+        _, again = self.start_reducer(port=first.rpartition(":")[2])
+        until("the reducer is added", lambda: self.status(again)["data"]["chunks"] > 0)
+        job.signal(signal.SIGINT)
+        self.assertEqual(job.wait(), 0, job.stderr())
+        self.assertNotIn("level=warning", job.stderr())
+
+    def test_a_reducer_without_descriptors_says_so(self):
+        reducer, address = self.start_reducer("--handshake-timeout", "10m")
+        pid = reducer.process.pid
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        self.assertEqual(soft, hard, "the reducer raises its soft limit")
+        with contextlib.ExitStack() as idle:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")) + 4, hard))
+
+            def is_exhausted():
+                idle.enter_context(socket.create_connection(address.split(":")))
+                return "no free file descriptor" in reducer.stderr()
+
+            until("the reducer has no descriptor left", is_exhausted)
+            for _ in range(20):  # more than its reserve
+                self.expect_error(69, "the reducer has no free file descriptor; raise its limit", "status", "--reducers", address)
+            self.assertLess(reducer.stderr().count("level=error"), 20, "logged at a bounded rate")
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+        until("the reducer serves again", lambda: self.start("status", "--reducers", address).wait() == 0)
+        self.assertGreaterEqual(self.status(address)["refused"]["too_many"], 20)
+
+    def test_ranks_with_disjoint_lists_learn_that_their_lists_may_differ(self):
+        _, first = self.start_reducer()
+        _, second = self.start_reducer()
+        job = (*JOB, "--workers", "2", "--session", "0badcafe" * 4, "--join-timeout", "2s")
+        ranks = [self.start(*job, "--rank", rank, "--connect", address) for rank, address in enumerate((first, second))]
+        for rank, (running, address) in enumerate(zip(ranks, (first, second), strict=True)):
+            self.assertNotEqual(running.wait(), 0)
+            self.assertIn(f"rank {1 - rank} did not join in time; if they run, their list of reducers may differ from this rank's: {address}", running.stderr())
+
+    def test_ranks_with_unequal_lists_learn_both(self):
+        addresses = [self.start_reducer()[1] for _ in range(3)]
+        ids = [self.status(address)["id"] for address in addresses]
+        job = (*JOB, "--workers", "2", "--session", "0badcafe" * 4)
+        lists = [",".join(addresses[:2]), f"{addresses[0]},{addresses[2]}"]
+        ranks = [self.start(*job, "--rank", rank, "--connect", reducers) for rank, reducers in enumerate(lists)]
+        for running, reducers in zip(ranks, lists, strict=True):
+            self.assertNotEqual(running.wait(), 0)
+            self.assertIn("list of reducers: entry 1 of rank", running.stderr())
+            for reducer in ids[1:]:
+                self.assertIn(f"the reducer {reducer}", running.stderr())
+            self.assertIn(f"this rank's list of reducers: {reducers.replace(',', ', ')}", running.stderr())
+
     def test_the_drain_timeout_ends_a_running_job(self):
         reducer, address = self.start_reducer("--drain-timeout", "1s")
         job = self.start(*JOB, "-N", "0", "--workers", "2", "--connect", address)

@@ -141,8 +141,8 @@ TEST_F(ReducerTest, ReportsALostRankAndFreesTheSession) {
     EXPECT_THAT(abort.text, HasSubstr("rank 1 (127.0.0.1:"));
     ranks[r].lanes.clear();
   }
-  EXPECT_TRUE(eventually(
-      [](const auto& j) { return j["sessions"]["open"] == 1 && j["sessions"]["releasing"] == 0; }));
+  EXPECT_TRUE(
+      eventually([](const auto& j) { return j["sessions"]["open"] == 1 && j["sessions"]["ending"] == 0; }));
   expect_sums(healthy, 0);
 }
 
@@ -168,6 +168,29 @@ TEST_F(ReducerTest, NamesTheLateRankInHeartbeatsAndStatus) {
   EXPECT_EQ(status()["session_list"][0]["missing"], nlohmann::json::array({1}));
   ranks[1].contribute(0, {1, 2, 3});
   EXPECT_EQ(ranks[0].result(0), (std::vector<float>{3, 6, 9}));
+}
+
+TEST_F(ReducerTest, ShowsWhatRanksReportAboutTheirPaths) {
+  start();
+  auto ranks = start_session(port(), {.session = session_id(7), .ranks = 3});
+  const auto report = [&](uint64_t packets, uint64_t lost) {
+    ranks[1].control.send(
+        wire::Heartbeat{.missing = {}, .packets = packets, .lost_packets = lost, .stalled_ms = 6000});
+    ranks[2].control.send(wire::Heartbeat{});  // as peers of version 0.1 do
+  };
+  report(1000, 20);
+  report(900, 10);  // an older count adds nothing
+  report(2000, 30);
+  ASSERT_TRUE(eventually([](const auto& j) { return j["data"]["packets_in"] == 2000; }));
+  const auto now = status();
+  EXPECT_EQ(now["data"]["lost_packets_in"], 30);
+  EXPECT_EQ(now["stalls"]["ranks"], 1);
+  const auto session = now["session_list"][0];
+  ASSERT_EQ(session["losses"].size(), 1u);
+  EXPECT_EQ(session["losses"][0]["rank"], 1);
+  EXPECT_EQ(session["losses"][0]["lost_packets"], 30);
+  ASSERT_EQ(session["stalls"].size(), 1u);
+  EXPECT_EQ(session["stalls"][0]["stalled_ms"], 6000);
 }
 
 TEST_F(ReducerTest, ForwardsTheReasonOfAnAbort) {
@@ -263,7 +286,7 @@ TEST_F(ReducerTest, DrainTimeoutCutsTheLingerTimeout) {
   const Nanos begin = monotonic_now();
   auto lost = start_session(port(), {.session = session_id(1), .ranks = 2});
   lost[0].control.close();
-  EXPECT_TRUE(eventually([](const auto& j) { return j["sessions"]["releasing"] == 1; }));
+  EXPECT_TRUE(eventually([](const auto& j) { return j["sessions"]["ending"] == 1; }));
   const auto running = start_session(port(), {.session = session_id(2), .ranks = 1});
   reducer->drain();
   EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrainTimeout);

@@ -55,9 +55,9 @@ class Children(PlayerTest):
                 self.assertTrue(player.wait_for("parent closed after", 3), player.text())
                 durations = [int(found[1]) for line in player.lines() if (found := re.search(r"parent closed after (\d+) ms", line))]
                 self.assertLess(max(durations), CLOSE_MS, player.text())
-                self.assertLess(self.expect_sessions(open=1, releasing=0, failed=earlier + 1, completed=earlier), FORGET_S)
+                self.assertLess(self.expect_sessions(open=1, ending=0, failed=earlier + 1, completed=earlier), FORGET_S)
                 self.assertEqual(player.stop(), 0, player.text())
-                self.expect_sessions(open=0, releasing=0)
+                self.expect_sessions(open=0, ending=0)
 
     def test_grow(self):
         self.start_pool(2)
@@ -65,9 +65,9 @@ class Children(PlayerTest):
             with self.subTest(abi=abi):
                 player = self.start_player("grow", "--abi", abi, "--ranks", 4)
                 self.assertTrue(player.wait_for("parent closed", 3), player.text())
-                self.expect_sessions(open=1, releasing=0, failed=0, completed=2 * earlier + 1)
+                self.expect_sessions(open=1, ending=0, failed=0, completed=2 * earlier + 1)
                 self.assertEqual(player.stop(), 0, player.text())
-                self.expect_sessions(open=0, releasing=0)
+                self.expect_sessions(open=0, ending=0)
 
 
 if __name__ == "__main__":

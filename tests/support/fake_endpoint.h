@@ -16,10 +16,12 @@ struct FakeEndpoint final : transport::Endpoint {
   bool all_sent() const noexcept override { return true; }
   const transport::EndpointCounters& counters() const noexcept override { return sent; }
   uint64_t packet_losses() const noexcept override { return ++samples, lost; }
+  transport::PathStats path_stats() const noexcept override { return path; }
   std::string_view peer() const noexcept override { return "fake"; }
 
   transport::EndpointCounters sent;
   uint64_t lost = 0;
+  transport::PathStats path;
   mutable int samples = 0;
 };
 

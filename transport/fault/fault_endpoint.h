@@ -39,6 +39,9 @@ class FaultEndpoint final : public Endpoint, public Handler {
     return below_ != nullptr ? below_->counters() : last_counters_;
   }
   uint64_t packet_losses() const noexcept override { return below_ != nullptr ? below_->packet_losses() : 0; }
+  PathStats path_stats() const noexcept override {
+    return below_ != nullptr ? below_->path_stats() : PathStats{};
+  }
   Nanos network_limited_time() const noexcept override {
     return below_ != nullptr ? below_->network_limited_time() : 0;
   }

@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "core/units.h"
 #include "transport/tcp/secure_stream.h"
+#include "transport/transport.h"
 
 namespace sluice::transport::tcp {
 
@@ -95,6 +96,8 @@ class Socket {
   // arrived after a gap. 0 when the kernel does not report it. Gaps do not count where sent packets were seen
   // to be reordered, because received packets may be reordered too.
   [[nodiscard]] uint64_t lost_packets() const noexcept;
+  // See Endpoint::path_stats(). All 0 when the kernel does not report it.
+  [[nodiscard]] PathStats path_stats() const noexcept;
   // See Endpoint::network_limited_time(). 0 when the kernel does not report it.
   [[nodiscard]] Nanos network_limited_time() const noexcept;
 

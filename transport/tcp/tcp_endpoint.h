@@ -36,6 +36,7 @@ class TcpEndpoint final : public Endpoint {
   bool all_sent() const noexcept override { return queue_.empty(); }
   const EndpointCounters& counters() const noexcept override { return counters_; }
   uint64_t packet_losses() const noexcept override { return socket_.lost_packets(); }
+  PathStats path_stats() const noexcept override { return socket_.path_stats(); }
   Nanos network_limited_time() const noexcept override { return socket_.network_limited_time(); }
   std::string_view peer() const noexcept override { return peer_; }
 

@@ -10,20 +10,38 @@
 
 namespace sluice::transport::tcp {
 
-uint64_t Socket::lost_packets() const noexcept {
-  tcp_info info{};  // an older kernel fills in less
+namespace {
+
+// An older kernel fills in less. Nothing where the call fails.
+tcp_info info_of(int fd) noexcept {
+  tcp_info info{};
   socklen_t size = sizeof info;
-  if (::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
-  const uint64_t gaps = info.tcpi_reord_seen == 0 ? info.tcpi_rcv_ooopack : 0;
-  // A packet that the peer reports as duplicate was not lost; its acknowledgement was late (busy host).
-  const uint32_t spurious = std::min(info.tcpi_dsack_dups, info.tcpi_total_retrans);
-  return info.tcpi_total_retrans - spurious + gaps;
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info : tcp_info{};
+}
+
+// A packet that the peer reports as duplicate was not lost; its acknowledgement was late (busy host).
+uint32_t lost_of(const tcp_info& info) noexcept {
+  return info.tcpi_total_retrans - std::min(info.tcpi_dsack_dups, info.tcpi_total_retrans);
+}
+
+}  // namespace
+
+uint64_t Socket::lost_packets() const noexcept {
+  const tcp_info info = info_of(fd_);
+  return lost_of(info) + (info.tcpi_reord_seen == 0 ? info.tcpi_rcv_ooopack : 0);
+}
+
+PathStats Socket::path_stats() const noexcept {
+  const tcp_info info = info_of(fd_);
+  return {.packets = info.tcpi_data_segs_out,
+          .lost_packets = lost_of(info),
+          .acked_bytes = info.tcpi_bytes_acked,
+          .has_unacked = info.tcpi_unacked != 0,
+          .mtu = info.tcpi_pmtu};
 }
 
 Nanos Socket::network_limited_time() const noexcept {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  if (::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  const tcp_info info = info_of(fd_);
   const uint64_t buffers = info.tcpi_rwnd_limited + info.tcpi_sndbuf_limited;  // both parts of the busy time
   return static_cast<Nanos>(info.tcpi_busy_time - std::min<uint64_t>(buffers, info.tcpi_busy_time)) *
          kMicrosecond;

@@ -29,6 +29,9 @@ class HeartbeatListener {
   virtual void on_left() noexcept = 0;
   // The rank's first chunk without a result, to be reported to the reducers.
   [[nodiscard]] virtual uint64_t first_unfinished() const noexcept = 0;
+  // The network loses packets of a reducer's connections, or does not carry what is sent on them. At most
+  // once for each stall, and rarely for losses.
+  virtual void on_path_warning(const std::string&) noexcept {}
   // After every turn of the monitor, at least once per heartbeat interval, without the lock, so the monitor
   // may be called, except remove(). A session without a thread makes progress here while its caller is busy.
   // Otherwise a frame that the session has started to send could exceed the reducer's frame deadline.

@@ -24,7 +24,8 @@ void MonitoredSession::add_peer(ControlPeer peer, Nanos now) {
                     .heartbeat = peer.heartbeat,
                     .timeout = peer.timeout,
                     .last_heard = now,
-                    .next_heartbeat = now});
+                    .next_heartbeat = now,
+                    .paths = std::move(peer.paths)});
   peers_.back().has_pending = peers_.back().connection.has_pending();
   update_watch(peers_.size() - 1);
 }
@@ -177,6 +178,9 @@ void MonitoredSession::handle_frame(size_t peer, const ControlConnection::Frame&
       p.waiting = {.missing_ranks = heartbeat.missing_ranks,
                    .first_rank = heartbeat.missing.empty() ? wire::kNoRank : heartbeat.missing.front(),
                    .waited_ms = heartbeat.waited_ms};
+      p.reported_path = {.packets = heartbeat.packets.value_or(0),
+                         .lost_packets = heartbeat.lost_packets.value_or(0),
+                         .stalled = Nanos{heartbeat.stalled_ms.value_or(0)} * kMillisecond};
       if (heartbeat.answer != 0) send_heartbeat(peer);
       return report_waiting();
     }
@@ -276,7 +280,26 @@ void MonitoredSession::check_timers(Nanos now) {
     if (now < p.next_heartbeat) continue;
     p.next_heartbeat = now + p.heartbeat;
     send_heartbeat(i);
+    check_path(p, now);
   }
+}
+
+// While the reducer's heartbeats arrive, the host is alive: only what fills packets does not get through.
+void MonitoredSession::check_path(Peer& p, Nanos now) {
+  if (!p.paths) return;
+  const transport::PathReport own = transport::sum(*p.paths, now);
+  transport::PathReport total = own;
+  total += p.reported_path;
+  if (const auto text = p.path_watch.add_losses(total, now))
+    listener_.on_path_warning(p.connection.name() + ": " + *text);
+  if (now - p.last_heard > 2 * p.heartbeat || !p.path_watch.is_new_stall(total.stalled)) return;
+  const std::string seconds = std::to_string(total.stalled / kSecond) + " s";
+  listener_.on_path_warning(
+      (own.stalled == total.stalled
+           ? "no byte acknowledged by " + p.connection.name() + " for " + seconds
+           : p.connection.name() + " sends data that does not arrive, for " + seconds) +
+      ", but its heartbeats arrive: check the MTU of the path" +
+      (own.mtu == 0 ? "" : " (this host sends packets of up to " + std::to_string(own.mtu) + " bytes)"));
 }
 
 // As is_unresponsive().
@@ -291,8 +314,14 @@ void MonitoredSession::send_heartbeat(size_t peer) {
   Peer& p = peers_[peer];
   if ((p.heartbeats_sent + 1) % kRecordedHeartbeats == 1)
     blackbox_.record(blackbox::EventKind::kHeartbeatSent, {.peer = p.reducer, .a = p.heartbeats_sent + 1});
-  const wire::Heartbeat heartbeat{
+  wire::Heartbeat heartbeat{
       .count = ++p.heartbeats_sent, .missing = {}, .finished = listener_.first_unfinished()};
+  if (p.paths) {
+    const transport::PathReport path = transport::sum(*p.paths, monotonic_now());
+    heartbeat.packets = path.packets;
+    heartbeat.lost_packets = path.lost_packets;
+    heartbeat.stalled_ms = static_cast<uint32_t>(std::min<Nanos>(path.stalled / kMillisecond, UINT32_MAX));
+  }
   // A full socket needs no handling: a reducer that does not read will also be silent.
   static_cast<void>(p.connection.send(heartbeat));
   update_watch(peer);

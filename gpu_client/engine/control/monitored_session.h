@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "core/units.h"
 #include "gpu_client/engine/control/control_connection.h"
 #include "gpu_client/engine/control/heartbeat_listener.h"
+#include "transport/path_monitor.h"
 #include "transport/tcp/poller.h"
 
 namespace sluice::engine {
@@ -24,7 +26,8 @@ struct ControlPeer {
   ControlConnection connection;
   uint64_t reducer = 0;  // its id
   Nanos heartbeat = kSecond;
-  Nanos timeout = 10 * kSecond;  // of silence
+  Nanos timeout = 10 * kSecond;                         // of silence
+  std::shared_ptr<const transport::LanePaths> paths{};  // of its lane connections; may be null
 };
 
 class MonitoredSession {
@@ -86,6 +89,9 @@ class MonitoredSession {
     bool watched_writable = false;
     bool reported_silent = false;  // in the black box
     WaitingStatus waiting{};
+    std::shared_ptr<const transport::LanePaths> paths{};
+    transport::PathReport reported_path{};  // by its heartbeats: packets that it sent
+    transport::PathWatch path_watch{};
   };
 
   void check_sent(size_t peer, Status status);
@@ -98,6 +104,7 @@ class MonitoredSession {
                    const std::string& text);
   void send_abort(size_t except, Errc code, uint32_t rank, const std::string& text);
   void send_heartbeat(size_t peer);
+  void check_path(Peer& p, Nanos now);
   void note_silence(Peer& p, Nanos now) const noexcept;
   void report_waiting();
   void check_left();

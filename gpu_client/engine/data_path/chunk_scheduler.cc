@@ -48,6 +48,7 @@ uint32_t ChunkScheduler::add_lane(const LaneOptions& options) {
                                                      .handle = options.handle,
                                                      .slots = options.slots,
                                                      .sparse = options.sparse,
+                                                     .path = options.path,
                                                      .keep_results = options_.keep_results});
   last_issue_.push_back(0);
   return index;

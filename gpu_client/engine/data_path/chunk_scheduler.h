@@ -52,6 +52,7 @@ class ChunkScheduler {
     uint32_t handle = 0;  // the session's handle at the reducer of this lane connection
     uint32_t slots = 0;   // W, granted in ATTACHED; at most 65535
     bool sparse = false;  // payloads may be sparse, in both directions
+    std::shared_ptr<transport::PathMonitor> path{};  // samples the connection; null: nobody asks
   };
   struct Options {
     uint64_t view_hash = 0;  // of the first view
@@ -121,6 +122,11 @@ class ChunkScheduler {
 
   // Sets the time of the following calls, for InflightLimit.
   void set_now(Nanos now) noexcept { now_ = now; }
+
+  // Samples what the network does to the connections. Once a second, because each costs a system call.
+  void sample_paths(Nanos now) noexcept {
+    for (LaneConnection& lane : lanes_) lane.sample_path(now);
+  }
 
   // Adds an operation with chunk_count > 0. Operations must come in the order of OpTable::open().
   void issue(uint32_t op) noexcept;

@@ -44,6 +44,7 @@ void LaneConnection::bind(transport::Endpoint& ep) noexcept {
   for (InflightChunk& f : inflight_) f.advertised = nullptr;
   next_advertised_ = next_result_;
   loss_detector_.start(ep);
+  if (options_.path) options_.path->start();
   scheduler_.lane_opened();
 }
 
@@ -311,6 +312,7 @@ void LaneConnection::close(Errc reason) noexcept {
 void LaneConnection::on_closed(transport::Endpoint& ep, Errc reason) noexcept {
   last_connection_ = ep.counters();
   closed_counters_ += last_connection_;
+  if (options_.path) options_.path->start();
   endpoint_ = nullptr;
   state_ = State::kDown;
   receiving_ = false;

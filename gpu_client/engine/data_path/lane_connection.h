@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,7 @@
 #include "gpu_client/engine/data_path/chunk_ring.h"
 #include "gpu_client/engine/data_path/op_table.h"
 #include "transport/loss_detector.h"
+#include "transport/path_monitor.h"
 #include "transport/transport.h"
 
 namespace sluice::engine {
@@ -41,10 +43,11 @@ class LaneConnection final : public transport::Handler {
   static constexpr size_t kControlBytes = 2 * kKiB;
 
   struct Options {
-    uint32_t index = 0;   // among the scheduler's lane connections
-    uint32_t handle = 0;  // the session's handle at this reducer
-    uint32_t slots = 0;   // W
-    bool sparse = false;  // payloads may be sparse, in both directions
+    uint32_t index = 0;                              // among the scheduler's lane connections
+    uint32_t handle = 0;                             // the session's handle at this reducer
+    uint32_t slots = 0;                              // W
+    bool sparse = false;                             // payloads may be sparse, in both directions
+    std::shared_ptr<transport::PathMonitor> path{};  // may be null
     bool keep_results = true;
   };
   // The chunks assigned to this connection: the positions in the placement table that hold its index,
@@ -89,6 +92,10 @@ class LaneConnection final : public transport::Handler {
 
   // Sets the flag for packet losses in the next contribution.
   void flag_packet_loss() noexcept { flag_packet_loss_ = true; }
+
+  void sample_path(Nanos now) noexcept {
+    if (endpoint_ != nullptr && options_.path != nullptr) (void)options_.path->sample(*endpoint_, now);
+  }
 
   void close(Errc reason) noexcept;
   [[nodiscard]] bool over_rdma() const noexcept {

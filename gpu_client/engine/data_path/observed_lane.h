@@ -57,6 +57,7 @@ class ObservedLane final : public transport::Handler, public transport::Endpoint
   }
   [[nodiscard]] uint64_t packet_losses() const noexcept override { return endpoint_->packet_losses(); }
   [[nodiscard]] bool is_in_memory() const noexcept override { return endpoint_->is_in_memory(); }
+  [[nodiscard]] transport::PathStats path_stats() const noexcept override { return endpoint_->path_stats(); }
   [[nodiscard]] Nanos network_limited_time() const noexcept override {
     return endpoint_->network_limited_time();
   }

@@ -71,6 +71,10 @@ unsigned ProgressLoop::turn(Nanos now) noexcept {
     if (put == 0) break;
   }
   check_deadlines(now);
+  if (now >= next_path_sample_) {
+    next_path_sample_ = now + transport::PathMonitor::kInterval;
+    scheduler_->sample_paths(now);
+  }
   if (std::exchange(operations_seen_, scheduler_->operations_done()) != scheduler_->operations_done())
     ++end_count_;
   if (scheduler_->is_drained() && !drained_.load(std::memory_order_relaxed)) {

@@ -82,6 +82,7 @@ class ProgressLoop final : public ChunkScheduler::Listener {
   std::mutex posted_mutex_;
   std::vector<std::function<void()>> posted_;
   Nanos now_ = 0;
+  Nanos next_path_sample_ = 0;
   Nanos lost_at_ = 0;  // 0: no lane connection was lost
   uint32_t lost_lane_ = kNoLane;
   Errc lost_reason_ = Errc::kOk;

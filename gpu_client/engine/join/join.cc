@@ -14,6 +14,7 @@ namespace {
 
 // How long a handshake may wait for the next request: well below a reducer's handshake deadline.
 constexpr Nanos kHandshakeFreshness = 1500 * kMillisecond;
+constexpr size_t kMaxNamedReducers = 8;  // in an error
 
 bool is_fault_tolerant(const Handshake& g) {
   return (g.welcome.features & wire::kFaultToleranceFeatures) == wire::kFaultToleranceFeatures;
@@ -46,7 +47,7 @@ class JoinProcedure {
     if (done) log_lane_transports();
     if (done) done = vote();
     if (!done) {
-      Error error = notify_failure(std::move(done.error()));
+      Error error = add_own_list(notify_failure(std::move(done.error())));
       handshakes_.clear();  // before the own reducer, for the same reason as in Membership
       colocation_.handshakes.clear();
       return tl::unexpected(std::move(error));
@@ -258,6 +259,19 @@ class JoinProcedure {
         return fail(Errc::kReducerLost, reservation.name + ": control connection lost while sending COMMIT");
     }
     return {};
+  }
+  // Ranks with different lists meet at different reducers, or disagree there. No reducer sees both lists.
+  [[nodiscard]] Error add_own_list(Error error) const {
+    if (error.code != Errc::kJoinTimeout && error.code != Errc::kMismatch) return error;
+    error.text += error.code == Errc::kJoinTimeout
+                      ? "; if they run, their list of reducers may differ from this rank's: "
+                      : "; this rank's list of reducers: ";
+    const size_t named = std::min(options_.reducers.size(), kMaxNamedReducers);
+    for (size_t i = 0; i < named; ++i)
+      error.text += (i == 0 ? "" : ", ") + config::to_string(options_.reducers[i]);
+    if (named < options_.reducers.size())
+      error.text += " and " + std::to_string(options_.reducers.size() - named) + " more";
+    return error;
   }
   Error notify_failure(Error cause) {
     if (membership_.reservations.empty()) return cause;

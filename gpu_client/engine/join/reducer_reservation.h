@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "core/result.h"
 #include "gpu_client/engine/control/control_connection.h"
 #include "gpu_client/engine/join/handshake.h"
+#include "transport/path_monitor.h"
 #include "transport/tcp/socket.h"
 #include "wire/messages.h"
 
@@ -30,6 +32,8 @@ struct ReducerReservation {
   uint64_t features = 0;   // feature bits of WELCOME
   ControlConnection control;
   std::vector<transport::tcp::Socket> lanes;  // attached; COMMIT was not sent yet
+  // Of these lanes, once the session uses them.
+  std::shared_ptr<transport::LanePaths> paths{};
 };
 
 // Checks that the limits in WELCOME suffice for a session in which the user asked for `slot_bytes` (0:

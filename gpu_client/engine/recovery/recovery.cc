@@ -136,7 +136,7 @@ void Recovery::lane_lost(uint32_t lane, Errc reason, uint64_t frames_received, s
     const auto found = std::ranges::find_if(reducers_, [lane](const ReducerState& r) { return r.has(lane); });
     if (found == reducers_.end() || found->lost) return;
     ReducerState& r = *found;
-    counters_.begin_stall();
+    begin_loss(r);
     const std::string name = r.name + " lane " + std::to_string(lane - r.first_lane);
     blackbox_.record(
         EventKind::kConnectionLost,
@@ -179,7 +179,7 @@ void Recovery::control_lost(size_t reducer_index, Errc code, std::string text) {
   post([this, reducer_index, code, t = std::move(text)] {
     ReducerState& r = reducers_[reducer_index];
     if (r.lost) return;
-    counters_.begin_stall();
+    begin_loss(r);
     if (stall_reason_.empty()) stall_reason_ = t;
     // A silent connection is still open, so a new one would be silent too.
     if (code == Errc::kTimeout) return suspect(r, Errc::kReducerLost, t);
@@ -208,7 +208,7 @@ void Recovery::drain_notice(size_t reducer_index) {
   post([this, reducer_index] {
     ReducerState& r = reducers_[reducer_index];
     if (r.lost || std::exchange(r.draining, true)) return;
-    log_.warn(r.name + " leaves the session: draining");
+    log_.info(r.name + " leaves the session: draining");
     blackbox_.record(EventKind::kReducerDraining, {.peer = r.id});
     stall_reason_ = r.name + ": draining";
     send_drain_requests();
@@ -238,13 +238,20 @@ void Recovery::send_drain_requests() {
 
 void Recovery::suspect(ReducerState& r, Errc code, const std::string& cause) {
   if (!follower_.suspect(r.id)) return;
-  counters_.begin_stall();
+  const bool is_planned = code == Errc::kShutdown;
+  if (is_planned)
+    counters_.begin_stall();
+  else
+    begin_loss(r);
   r.lost = true;
-  if (code != Errc::kShutdown) counters_.add_lost_reducer();
+  if (!is_planned) counters_.add_lost_reducer();
   const std::string prefix = r.name + ": ";  // the cause may start with it
   const std::string reason = cause.starts_with(prefix) ? cause.substr(prefix.size()) : cause;
-  log_.warn(r.name + (code == Errc::kShutdown ? " leaves the session: " : " lost: ") + reason);
-  blackbox_.record(code == Errc::kShutdown ? EventKind::kReducerRemoved : EventKind::kReducerLost,
+  if (is_planned)
+    log_.info(r.name + " leaves the session: " + reason);
+  else
+    log_.warn(r.name + " lost: " + reason);
+  blackbox_.record(is_planned ? EventKind::kReducerRemoved : EventKind::kReducerLost,
                    {.peer = r.id, .code = code}, reason);
   stall_reason_ = prefix + reason;
   if (auto error = follower_.fatal_error())
@@ -330,7 +337,12 @@ void Recovery::end_stall(const char* outcome) {
   const std::string text =
       outcome + (stall_reason_.empty() ? "" : " (" + std::exchange(stall_reason_, {}) + ")");
   blackbox_.record(EventKind::kStallEnded, {.a = static_cast<uint64_t>(*duration / kMillisecond)}, text);
-  log_.warn("session resumed after " + std::to_string(*duration / kMillisecond) + " ms: " + text);
+  const std::string line =
+      "session resumed after " + std::to_string(*duration / kMillisecond) + " ms: " + text;
+  if (std::exchange(stall_by_loss_, false))
+    log_.warn(line);
+  else
+    log_.info(line);
 }
 
 bool Recovery::is_recovered() const {

@@ -166,6 +166,11 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   void fail_session(const ReducerState& source, const Error& violation);
   void end_stall(const char* outcome);
   [[nodiscard]] bool is_recovered() const;
+  // A connection broke, so the end of the stall is a warning. A draining reducer closes its own.
+  void begin_loss(const ReducerState& r) {
+    stall_by_loss_ |= !r.draining;
+    counters_.begin_stall();
+  }
 
   void on_control_reconnected(uint64_t reducer_id, ControlConnection connection) noexcept override;
   void on_lane_reconnected(uint64_t reducer_id, uint32_t lane,
@@ -238,6 +243,7 @@ class Recovery final : Reconnector::Listener, PoolWatch::Listener {
   bool restart_pending_ = false;
   bool failed_ = false;
   std::string stall_reason_;
+  bool stall_by_loss_ = false;  // else the stall is that of a planned change, such as a drain
   RecoveryCounters counters_;
 
   mutable std::mutex mutex_;  // guards the members up to thread_

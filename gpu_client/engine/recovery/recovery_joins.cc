@@ -127,21 +127,24 @@ bool Recovery::add_reducer(ReducerReservation& reservation) {
                                                                    reservation.address.weight, worker_rates);
   if (!follower_.set_joined(reservation.id, static_cast<uint16_t>(reservation.lanes.size()), rate))
     return false;
+  const auto paths = std::make_shared<transport::LanePaths>(reservation.lanes.size());
   const auto index = parts_.monitor.add_joining_peer(
       monitor_id_, {.connection = std::move(reservation.control),
                     .reducer = reservation.id,
                     .heartbeat = Nanos{reservation.heartbeat_ms} * kMillisecond,
-                    .timeout = Nanos{reservation.peer_timeout_ms} * kMillisecond});
+                    .timeout = Nanos{reservation.peer_timeout_ms} * kMillisecond,
+                    .paths = paths});
   if (!index) return false;
   ReducerState& r = append_reducer(reservation);
   SLUICE_ASSERT(r.index == *index);
   blackbox_.record(blackbox::EventKind::kReducerJoined, {.peer = r.id, .a = r.lanes}, r.name);
   if (stall_reason_.empty()) stall_reason_ = r.name + ": added to the session";
   r.new_lanes = std::move(reservation.lanes);
-  return run_on_loop([this, &r] {
+  return run_on_loop([this, &r, paths] {
     r.first_lane = parts_.scheduler.lane_count();
     for (uint32_t lane = 0; lane < r.lanes; ++lane)
-      parts_.scheduler.add_lane({.handle = r.handle, .slots = r.slots, .sparse = r.sparse});
+      parts_.scheduler.add_lane(
+          {.handle = r.handle, .slots = r.slots, .sparse = r.sparse, .path = {paths, &(*paths)[lane]}});
     if (OperationRecorder* const recorder = parts_.scheduler.recorder())
       recorder->add_reducer(r.name, r.lanes);
   });

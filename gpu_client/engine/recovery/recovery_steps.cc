@@ -123,7 +123,10 @@ void Recovery::close_reducer(ReducerState& r) {
   if (r.draining)
     parts_.monitor.send(monitor_id_, r.index, wire::Suspect{.reducer = r.id, .code = Errc::kDraining});
   if (!std::exchange(r.lost, true)) {
-    if (!r.draining && is_unreachable(r)) counters_.add_lost_reducer();
+    if (!r.draining && is_unreachable(r)) {
+      stall_by_loss_ = true;
+      counters_.add_lost_reducer();
+    }
     blackbox_.record(blackbox::EventKind::kReducerRemoved, {.peer = r.id}, "removed by the arbiter");
     if (watch_) check_watch(watch_->reducer_removed(r.id));
   }

@@ -87,12 +87,14 @@ Result<void> Session::begin(Membership& membership) {
   o.begin = monotonic_now();
   o.placement = wire::placement_table(membership.view);
   reducer_features_ = ~uint64_t{0};
-  for (const ReducerReservation& reservation : membership.reservations) {
+  for (ReducerReservation& reservation : membership.reservations) {
     reducer_features_ &= reservation.features;
+    reservation.paths = std::make_shared<transport::LanePaths>(reservation.lanes.size());
     for (size_t lane = 0; lane < reservation.lanes.size(); ++lane) {
       o.lanes.push_back({.handle = reservation.handle,
                          .slots = reservation.slots,
-                         .sparse = sends_sparse(reservation.features)});
+                         .sparse = sends_sparse(reservation.features),
+                         .path = {reservation.paths, &(*reservation.paths)[lane]}});
       lane_names_.push_back(reservation.name + " lane " + std::to_string(lane));
       lane_ids_.push_back({.reducer = reservation.id, .lane = static_cast<uint32_t>(lane)});
     }
@@ -130,7 +132,8 @@ Result<void> Session::begin(Membership& membership) {
     peers.push_back({.connection = std::move(reservation.control),
                      .reducer = reservation.id,
                      .heartbeat = Nanos{reservation.heartbeat_ms} * kMillisecond,
-                     .timeout = Nanos{reservation.peer_timeout_ms} * kMillisecond});
+                     .timeout = Nanos{reservation.peer_timeout_ms} * kMillisecond,
+                     .paths = std::move(reservation.paths)});
   }
   blackbox_.record(blackbox::EventKind::kCommitted,
                    {.a = options_.join.identity.ranks, .b = lane_names_.size()});

@@ -158,6 +158,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   void on_session_lost(Errc code, std::string text) noexcept override { end_session(code, std::move(text)); }
   void on_waiting(const WaitingStatus& waiting) noexcept override;
   void on_left() noexcept override;
+  void on_path_warning(const std::string& text) noexcept override;
   [[nodiscard]] uint64_t first_unfinished() const noexcept override { return scheduler_->first_unfinished(); }
   void on_progress_due() noexcept override;
   void on_lane_lost(uint32_t lane, Errc reason) noexcept override;

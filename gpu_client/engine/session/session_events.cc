@@ -138,6 +138,13 @@ void Session::on_recovery_failed(const Error& error) noexcept {
   abort(error.code, error.text);
 }
 
+void Session::on_path_warning(const std::string& text) noexcept {
+  try {
+    log().warn(text);
+  } catch (const std::exception&) {  // out of memory: no line
+  }
+}
+
 void Session::on_left() noexcept {
   left_.store(true, std::memory_order_seq_cst);
   progress_thread_->notify();

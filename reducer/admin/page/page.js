@@ -96,7 +96,9 @@ const showSessions = (now, last, first) => {
     const waits = number(s, "waited_ms") >= 1000;
     const missing = (s.missing || []).slice(0, 8).join(", ") + (s.missing_ranks > 8 ? " and " + (s.missing_ranks - 8) + " more" : "");
     const absent = number(s, "absent_ranks") > 0 ? " (not connected: " + (s.absent || []).slice(0, 8).join(", ") + ")" : "";
-    row.append(make("td", (waits ? "rank " + missing + ", " + timeText(s.waited_ms) : "") + absent, waits || absent ? "waits" : ""));
+    const stall = (s.stalls || [])[0];
+    const stalled = stall ? " (no byte acknowledged to or from rank " + stall.rank + " for " + timeText(stall.stalled_ms) + ")" : "";
+    row.append(make("td", (waits ? "rank " + missing + ", " + timeText(s.waited_ms) : "") + absent + stalled, waits || absent || stall ? "waits" : ""));
     const slow = make("td");
     for (const r of slowRanks(s, first && findSession(first.status, s.id), first ? now.at - first.at : 0)) {
       const entry = make("span", undefined, r.share >= 0.1 ? "slow now" : "slow");
@@ -152,11 +154,15 @@ const show = (now) => {
   if (status.draining) badge("draining", "warn");
   else if (waiting > 0) badge("ready, " + waiting + (waiting === 1 ? " session is" : " sessions are") + " waiting for a rank", "warn");
   else badge("ready", "good");
+  document.title = "Sluice reducer " + status.host;
+  setText("host", status.host + ", " + status.address + (status.pool ? ", pool " + status.pool : ""));
   setText("identity", "id " + status.id + ", version " + status.version + ", up " + timeText(1000 * number(status, "uptime_seconds")));
   showRate("in", rate("data.bytes_in"), last !== undefined);
   showRate("out", rate("data.bytes_out"), last !== undefined);
   setText("operations", rate("data.operations").toFixed(1) + " /s");
   setText("chunks", countText(Math.round(rate("data.chunks"))) + " /s");
+  const packets = rate("data.packets_in") + rate("data.packets_out");
+  setText("lost", packets > 0 ? (100 * Math.min(1, (rate("data.lost_packets_in") + rate("data.lost_packets_out")) / packets)).toFixed(1) + "%" : "0%");
   setText("cpus", (rate("cpu.user_seconds") + rate("cpu.system_seconds")).toFixed(2));
   const sum = (list) => (list || []).reduce((a, b) => a + b, 0);
   const busy = last && seconds > 0 ? (sum(status.lane_busy_seconds) - sum(last.status.lane_busy_seconds)) / seconds / Math.max(1, number(status, "lanes")) : 0;

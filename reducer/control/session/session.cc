@@ -67,6 +67,7 @@ void Session::on_abort(Connection& /*from*/, uint32_t rank, const wire::Abort& a
 void Session::on_control_lost(uint32_t rank, Errc reason) {
   RankState& r = ranks_[rank];
   r.control.reset();
+  r.reported_path.stalled = 0;
   if (can_recover()) {
     r.control_lost_at = loop_.now();
     r.lost_reason = reason;
@@ -200,9 +201,10 @@ void Session::record_heartbeat(uint32_t rank, uint64_t count) const noexcept {
 
 void Session::send_heartbeats(Nanos now) {
   next_heartbeat_at_ = now + loop_.options().heartbeat;
-  const wire::Heartbeat beat = next_heartbeat();
-  for (const RankState& r : ranks_) send_heartbeat(r, beat);
+  wire::Heartbeat beat = next_heartbeat();
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) send_heartbeat(rank, beat);
   record_late_rank();
+  check_paths(now);
 }
 
 void Session::record_late_rank() noexcept {
@@ -217,8 +219,14 @@ void Session::record_late_rank() noexcept {
   blackbox_.record(EventKind::kRankLate, {.peer = late, .a = ms, .b = m.count});
 }
 
-void Session::send_heartbeat(const RankState& r, const wire::Heartbeat& beat) {
-  if (r.control && !r.has_left && !r.control->is_backed_up()) r.control->send(beat);
+void Session::send_heartbeat(uint32_t rank, wire::Heartbeat& beat) const {
+  const RankState& r = ranks_[rank];
+  if (!r.control || r.has_left || r.control->is_backed_up()) return;
+  const transport::PathReport path = sent_path(rank);
+  beat.packets = path.packets;
+  beat.lost_packets = path.lost_packets;
+  beat.stalled_ms = static_cast<uint32_t>(std::min<Nanos>(path.stalled / kMillisecond, UINT32_MAX));
+  r.control->send(beat);
 }
 
 // ---- the end ----

@@ -24,6 +24,7 @@
 #include "reducer/lane/lane_messages.h"
 #include "reducer/lane/lane_session.h"
 #include "reducer/slots/session_plan.h"
+#include "transport/path_monitor.h"
 #include "transport/rdma/memory.h"
 #include "wire/messages.h"
 
@@ -128,6 +129,9 @@ class Session {
   };
   // Requires has_health().
   [[nodiscard]] HealthOfRank health_of(uint32_t rank) const noexcept;
+  // The rank's lane connections: packets of both directions, and the longest stall at either end.
+  // session_paths.cc
+  [[nodiscard]] transport::PathReport path_of(uint32_t rank) const noexcept;
   [[nodiscard]] uint16_t history_version() const noexcept { return view_.history().version(); }
   [[nodiscard]] std::vector<uint32_t> absent_ranks() const;  // ranks that lack a connection
 
@@ -144,6 +148,7 @@ class Session {
     bool leave_acked = false;
     uint64_t finished = 0;  // first chunk without a result, as last reported
     Nanos last_heard = 0;
+    transport::PathReport reported_path;  // by its heartbeats: packets that it sent
     Nanos leave_deadline = 0;
     Nanos lane_closed_at = 0;  // the control connection may still deliver the reason
     Errc lost_reason = Errc::kOk;
@@ -160,12 +165,16 @@ class Session {
   void on_rank_lost(uint32_t rank, Errc reason, const char* connection);
   void record_lost_lane(const LaneEvent& event) const noexcept;
   void record_late_rank() noexcept;
+  // session_paths.cc
+  void add_reported_path(uint32_t rank, const wire::Heartbeat& beat) noexcept;
+  [[nodiscard]] transport::PathReport sent_path(uint32_t rank) const noexcept;
+  void check_paths(Nanos now);
   // Records the end of the session and has the black box written.
   void record_failure(Errc code, uint32_t rank, const std::string& text) noexcept;
   void send_heartbeats(Nanos now);
   void record_heartbeat(uint32_t rank, uint64_t count) const noexcept;
   [[nodiscard]] wire::Heartbeat next_heartbeat();
-  static void send_heartbeat(const RankState& r, const wire::Heartbeat& beat);
+  void send_heartbeat(uint32_t rank, wire::Heartbeat& beat) const;
   void send_to_lanes(LaneCommand::Kind kind, Rank rank = 0);
   void begin_ending(const std::vector<std::byte>& abort_body);
   template <typename M>
@@ -251,6 +260,7 @@ class Session {
     uint64_t count = 0;
     Nanos at = 0;
   };
+  transport::PathWatch path_watch_;              // of all ranks together
   std::vector<LoggedFindings> logged_findings_;  // by rank and kind
   uint32_t late_rank_ = wire::kNoRank;           // the last one recorded
   // Memory of a lane that RDMA devices read. The ranks' slots belong to their queue pairs.

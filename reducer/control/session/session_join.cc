@@ -5,6 +5,7 @@
 #include "reducer/control/control_loop.h"
 #include "reducer/control/rank_list.h"
 #include "reducer/control/session/session.h"
+#include "reducer/control/session_status.h"
 #include "wire/handshake.h"
 #include "wire/message_limits.h"
 #include "wire/view.h"
@@ -128,8 +129,9 @@ std::optional<Error> Session::check_agreement(const wire::Hello& hello, const wi
       return differ("number of reducers", join.reducers.size(), agreed_.reducers.size());
     for (size_t i = 0; i < join.reducers.size(); ++i) {
       if (join.reducers[i] != agreed_.reducers[i]) {
-        return mismatch("list of reducers: entry " + std::to_string(i) + " of " + rank +
-                        " differs from that of " + name(first_rank_));
+        return mismatch("list of reducers: entry " + std::to_string(i) + " of " + rank + " is the reducer " +
+                        id_text(join.reducers[i]) + ", of " + name(first_rank_) + " the reducer " +
+                        id_text(agreed_.reducers[i]));
       }
     }
     if (join.reducer_index != agreed_.reducer_index)

@@ -10,6 +10,7 @@ namespace sluice::reducer {
 void Session::on_heartbeat(Connection& /*from*/, uint32_t rank, const wire::Heartbeat& beat) {
   RankState& r = ranks_[rank];
   record_heartbeat(rank, beat.count);
+  add_reported_path(rank, beat);
   if (beat.finished <= r.finished) return;
   r.finished = beat.finished;
   if (state_ == State::kActive && has_pending_leave()) acknowledge_leaves();
@@ -66,8 +67,8 @@ void Session::request_progress() {
   }
   wire::Heartbeat beat = next_heartbeat();
   beat.answer = 1;
-  for (const RankState& r : ranks_) {
-    if (r.finished < expected) send_heartbeat(r, beat);
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].finished < expected) send_heartbeat(rank, beat);
   }
 }
 

@@ -46,7 +46,30 @@ TEST(TopView, SumsUpThePool) {
   EXPECT_THAT(text, HasSubstr("rank 3 50% (1.1 s)\n"));
   EXPECT_THAT(text, HasSubstr("acme             active        4    2      6.00  -"));
   EXPECT_THAT(
-      text, HasSubstr("ready        1      0      4.00      4.00    25%  0.50    1.5 MiB       2       3\n"));
+      text,
+      HasSubstr(
+          "ready        1      0      4.00      4.00   0.0%    25%  0.50    1.5 MiB       2       3\n"));
+}
+
+TEST(TopView, NamesTheReducerAndTheRankWhosePathLosesPackets) {
+  TopSample before{{reducer("a:1", 0, 1, 0), reducer("b:1", 0, 1, 0)}};
+  TopSample now{{reducer("a:1", kSecond, 2, 0), reducer("b:1", kSecond, 2, 0)}};
+  const auto set = [](TopSample::Reducer& r, int packets, int lost, int sent, int sent_again) {
+    r.status["data"].update({{"packets_in", packets}, {"lost_packets_in", lost}});
+    r.status["session_list"][0]["losses"] = {{{"rank", 2}, {"packets", sent}, {"lost_packets", sent_again}}};
+  };
+  set(before.reducers[1], 5000, 4000, 5000, 4000);
+  set(now.reducers[0], 10000, 2, 10000, 2);  // too few to be shown
+  set(now.reducers[1], 15000, 4120, 15000, 4120);
+  now.reducers[1].status["session_list"][0]["stalls"] = {{{"rank", 1}, {"stalled_ms", 6000}}};
+  const std::string text = top_text(before, now, 400, 100);
+  EXPECT_THAT(text, HasSubstr("           LOST: 1.2% of packets between rank 2 and b:1\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("           STALLED: no byte acknowledged between rank 1 and b:1 for 6.0 s: check the MTU of "
+                "the path\n"));
+  EXPECT_THAT(text, HasSubstr("  1.2% "));
+  EXPECT_THAT(text, HasSubstr("  0.0% "));
 }
 
 TEST(TopView, ShowsUnreachableReducers) {

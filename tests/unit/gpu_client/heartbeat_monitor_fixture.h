@@ -29,7 +29,8 @@ class HeartbeatMonitorFixture : public ::testing::Test, protected HeartbeatListe
     std::vector<ControlPeer> peers;
     for (int i = 0; i < 2; ++i) {
       auto [mine, theirs] = connection(i);
-      peers.push_back({.connection = std::move(mine), .heartbeat = heartbeat, .timeout = timeout});
+      peers.push_back(
+          {.connection = std::move(mine), .heartbeat = heartbeat, .timeout = timeout, .paths = paths_});
       reducers_.push_back(std::move(theirs));
     }
     id_ = monitor_->add(std::move(peers), *this, fault_tolerant);
@@ -115,6 +116,9 @@ class HeartbeatMonitorFixture : public ::testing::Test, protected HeartbeatListe
     set([&] { waiting_ = waiting; });
   }
   uint64_t first_unfinished() const noexcept override { return first_unfinished_; }
+  void on_path_warning(const std::string& text) noexcept override {
+    set([&] { path_warnings_.push_back(text); });
+  }
   void on_left() noexcept override {
     set([&] { left_ = true; });
   }
@@ -132,6 +136,8 @@ class HeartbeatMonitorFixture : public ::testing::Test, protected HeartbeatListe
   }
 
   std::shared_ptr<HeartbeatMonitor> monitor_;
+  std::shared_ptr<transport::LanePaths> paths_;  // of both reducers; set before begin()
+  std::vector<std::string> path_warnings_;
   std::vector<ControlConnection> reducers_;
   uint32_t id_ = 0;
   std::mutex mutex_;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include "tests/support/fake_endpoint.h"
 #include "tests/unit/gpu_client/heartbeat_monitor_fixture.h"
 
 namespace sluice::engine {
@@ -29,6 +30,52 @@ TEST_F(HeartbeatMonitorTest, ReportsTheRanksThatAreWaitedForLongest) {
   EXPECT_EQ(waiting_.waited_ms, 700u);
   ASSERT_TRUE(reducers_[1].send(wire::Heartbeat{}).ok());
   EXPECT_TRUE(wait([&] { return waiting_.missing_ranks == 0; }));
+}
+
+TEST_F(HeartbeatMonitorTest, SendsWhatTheNetworkDoesToTheLanes) {
+  paths_ = std::make_shared<transport::LanePaths>(2);
+  begin();
+  ::sluice::test::FakeEndpoint ep;
+  ep.path = {.packets = 40, .lost_packets = 2};
+  for (transport::PathMonitor& path : *paths_) (void)path.sample(ep, monotonic_now());
+  for (wire::Heartbeat beat; beat.packets != 80u; beat = expect_message<wire::Heartbeat>(0)) {
+    ASSERT_LT(beat.count, 500u);
+  }
+  const auto beat = expect_message<wire::Heartbeat>(0);
+  EXPECT_EQ(beat.lost_packets, 4u);
+  EXPECT_EQ(beat.stalled_ms, 0u);
+}
+
+TEST_F(HeartbeatMonitorTest, NamesTheReducerThatDoesNotAcknowledge) {
+  paths_ = std::make_shared<transport::LanePaths>(1);
+  begin();
+  ::sluice::test::FakeEndpoint ep;
+  ep.path = {.has_unacked = true, .mtu = 9000};
+  (void)paths_->front().sample(ep, monotonic_now() - 6 * kSecond);
+  (void)paths_->front().sample(ep, monotonic_now());
+  // Reducer 1 sends no heartbeat, so its host may be gone.
+  for (const Nanos deadline = monotonic_now() + 10 * kSecond; monotonic_now() < deadline;) {
+    ASSERT_TRUE(reducers_[0].send(wire::Heartbeat{}).ok());
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, std::chrono::milliseconds(20), [&] { return !path_warnings_.empty(); }))
+      break;
+  }
+  const std::lock_guard lock(mutex_);
+  ASSERT_EQ(path_warnings_.size(), 1u);
+  EXPECT_EQ(
+      path_warnings_[0],
+      "no byte acknowledged by reducer 0 for 6 s, but its heartbeats arrive: check the MTU of the path (this "
+      "host sends packets of up to 9000 bytes)");
+}
+
+TEST_F(HeartbeatMonitorTest, NamesTheReducerWhoseDataDoesNotArrive) {
+  paths_ = std::make_shared<transport::LanePaths>(1);
+  begin();
+  wire::Heartbeat beat;
+  beat.packets = 0, beat.lost_packets = 0, beat.stalled_ms = 6000;
+  for (int n = 0; n < 3; ++n) ASSERT_TRUE(reducers_[1].send(beat).ok());
+  ASSERT_TRUE(wait([&] { return !path_warnings_.empty(); }));
+  EXPECT_THAT(path_warnings_[0], HasSubstr("reducer 1 sends data that does not arrive, for 6 s"));
 }
 
 TEST_F(HeartbeatMonitorTest, EndsTheSessionWhenAReducerIsSilent) {

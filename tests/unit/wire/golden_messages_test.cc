@@ -150,6 +150,9 @@ TEST(GoldenMessages, HeartbeatLeaveStatus) {
                         .finished = 0x0102,
                         .answer = 1},
               "0500000000000000 f4010000 02000000 0200 03000000 02010000 0201000000000000 01");
+  expect_body(Heartbeat{.missing = {}, .packets = 0x0102, .lost_packets = 3, .stalled_ms = 5000},
+              "0000000000000000 00000000 00000000 0000 0000000000000000 00 0201000000000000 0300000000000000 "
+              "88130000");
   expect_body(Leave{.finished = 0x0304}, "0403000000000000");
   expect_body(LeaveAck{}, "");
   expect_body(StatusQuery{.mac = run_from(0x80)}, kRunFrom80);

@@ -1,0 +1,49 @@
+#include "reducer/control/descriptor_reserve.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <utility>
+
+#include "wire/messages.h"
+
+namespace sluice::reducer {
+
+using transport::tcp::Socket;
+
+size_t DescriptorReserve::refuse_waiting(int listener, const std::string& text) {
+  size_t count = 0;
+  for (; !reserved_.empty(); ++count) {
+    reserved_.pop_back();
+    Socket socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.valid()) break;
+    refuse(std::move(socket), text);
+  }
+  return count;
+}
+
+void DescriptorReserve::refuse(Socket socket, const std::string& text) {
+  if (refused_.size() >= kSize) return;
+  const std::vector<std::byte> frame =
+      wire::encode_message(wire::Refused{{.code = Errc::kTooMany, .rank = wire::kNoRank, .text = text}}, 0);
+  (void)::send(socket.fd(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::shutdown(socket.fd(), SHUT_WR);
+  refused_.push_back(std::move(socket));
+}
+
+void DescriptorReserve::release() {
+  for (const Socket& socket : refused_) {
+    // A close with unread bytes resets the connection, and the client might lose the reason.
+    std::array<std::byte, 1024> hello;
+    (void)::recv(socket.fd(), hello.data(), hello.size(), MSG_DONTWAIT);
+  }
+  refused_.clear();
+  while (reserved_.size() < kSize) {
+    Socket spare(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!spare.valid()) return;
+    reserved_.push_back(std::move(spare));
+  }
+}
+
+}  // namespace sluice::reducer
