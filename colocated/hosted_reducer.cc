@@ -128,7 +128,8 @@ Result<std::unique_ptr<LocalReducer>> find_or_start(const LocalReducerRequest& r
                                                     const HostOptions& options) {
   HostedReducers& reducers = hosted_reducers();
   const std::lock_guard lock(reducers.mutex);
-  const uint64_t limit = options.memory_limit != 0 ? options.memory_limit : config::host_limits().memory_bytes / 8;
+  const uint64_t limit =
+      options.memory_limit != 0 ? options.memory_limit : config::host_limits().memory_bytes / 8;
   const uint64_t bytes = bytes_for(request);
   if (bytes > limit - std::min(limit, reducers.reserved)) {
     return fail(Errc::kMemoryLimit, "the session needs " + std::to_string(bytes) +

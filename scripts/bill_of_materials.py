@@ -35,14 +35,14 @@ def package(identity, name, version, license_expression, **more):
 
 def document(folder):
     version = (ROOT / "VERSION").read_text(encoding="ascii").strip()
-    publisher = dict(re.findall(r'^(SLUICE_\w+)="(.*)"$', (ROOT / "deploy" / "project.env").read_text(encoding="utf-8"), re.MULTILINE))
-    name, address = re.fullmatch(r"(.*) <(.*)>", publisher["SLUICE_MAINTAINER"]).groups()
+    publisher = dict(re.findall(r'^(PROJECT_\w+)="(.*)"$', (ROOT / "deploy" / "project.env").read_text(encoding="utf-8"), re.MULTILINE))
+    name, address = re.fullmatch(r"(.*) <(.*)>", publisher["PROJECT_MAINTAINER"]).groups()
     packages, relations, checksums = [], [], []
     for path in sorted(path for path in folder.iterdir() if re.search(r"\.(deb|tar\.gz|whl)$", path.name)):
         identity = "Artefact-" + re.sub(r"[^A-Za-z0-9.]+", "-", path.name)
         checksums.append(hashlib.sha256(path.read_bytes()).hexdigest())
         packages.append(package(identity, path.name, version, "Apache-2.0 AND CC-BY-4.0", packageFileName=path.name, supplier=f"Organization: {name} ({address})",
-                                homepage=publisher["SLUICE_URL"], checksums=[{"algorithm": "SHA256", "checksumValue": checksums[-1]}]))
+                                homepage=publisher["PROJECT_URL"], checksums=[{"algorithm": "SHA256", "checksumValue": checksums[-1]}]))
         relations.append(("SPDXRef-DOCUMENT", "DESCRIBES", f"SPDXRef-{identity}"))
     artefacts = [entry["SPDXID"] for entry in packages]
     for binary, title, license_expression in LIBRARIES:
@@ -54,7 +54,7 @@ def document(folder):
         relations += [(artefact, "STATIC_LINK", f"SPDXRef-{identity}") for artefact in artefacts if linked(artefact, title)]
     created = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"spdxVersion": "SPDX-2.3", "SPDXID": "SPDXRef-DOCUMENT", "dataLicense": "CC0-1.0", "name": f"sluice-{version}",
-            "documentNamespace": f"{publisher['SLUICE_URL']}/spdx/sluice-{version}-{hashlib.sha256(''.join(checksums).encode()).hexdigest()}",
+            "documentNamespace": f"{publisher['PROJECT_URL']}/spdx/sluice-{version}-{hashlib.sha256(''.join(checksums).encode()).hexdigest()}",
             "creationInfo": {"created": created, "creators": [f"Organization: {name} ({address})", "Tool: release.sh"]}, "packages": packages,
             "relationships": [{"spdxElementId": a, "relationshipType": kind, "relatedSpdxElement": b} for a, kind, b in relations]}
 

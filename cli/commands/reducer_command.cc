@@ -297,7 +297,8 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
 
   check_outputs(flags, models);
   if (const auto opened = models.open(); !opened)
-    throw failure_of(add_context("--state " + flags.models().folder, opened.error()).value(), flags.config_file());
+    throw failure_of(add_context("--state " + flags.models().folder, opened.error()).value(),
+                     flags.config_file());
 
   blackbox::name_process("sluice reducer");
   blackbox::set_dump_path(flags.blackbox());

@@ -104,6 +104,7 @@ void Configuration::reject_unknown_variables() const {
 
 void Configuration::record_override(const DeclaredOption& option, Origin origin, const std::string& source,
                                     const Values& values) {
+  if (option.current() == values) return;  // nothing is lost
   DeclaredOption unused = option;
   unused.origin = origin;
   unused.source = source;

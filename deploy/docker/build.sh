@@ -96,7 +96,7 @@ done
 source "$root/deploy/project.env"
 revision=$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)
 arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision")
-for label in "vendor=${SLUICE_MAINTAINER% <*}" "authors=$SLUICE_MAINTAINER" "url=$SLUICE_URL" "source=$SLUICE_URL" "base.name=${base:-debian:12-slim}"; do
+for label in "vendor=${PROJECT_MAINTAINER% <*}" "authors=$PROJECT_MAINTAINER" "url=$PROJECT_URL" "source=$PROJECT_URL" "base.name=${base:-debian:12-slim}"; do
   arguments+=(--label "org.opencontainers.image.$label")
 done
 if [[ -n "$base" ]]; then arguments+=(--build-arg "BASE=$base"); fi

@@ -56,10 +56,10 @@ def stage(folder, built):
     for name in ("pyproject.toml", "LICENSE", PACKAGE / "README.md"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    publisher = dict(re.findall(r'^(SLUICE_\w+)="(.*)"$', (ROOT / "deploy" / "project.env").read_text(), re.MULTILINE))
-    name, address = re.fullmatch(r"(.*) <(.*)>", publisher["SLUICE_MAINTAINER"]).groups()
+    publisher = dict(re.findall(r'^(PROJECT_\w+)="(.*)"$', (ROOT / "deploy" / "project.env").read_text(), re.MULTILINE))
+    name, address = re.fullmatch(r"(.*) <(.*)>", publisher["PROJECT_MAINTAINER"]).groups()
     with open(folder / "pyproject.toml", "a", encoding="utf-8") as project:
-        project.write(f'\n[project.urls]\nHomepage = "{publisher["SLUICE_URL"]}"\n\n[[project.maintainers]]\nname = "{name}"\nemail = "{address}"\n')
+        project.write(f'\n[project.urls]\nHomepage = "{publisher["PROJECT_URL"]}"\n\n[[project.maintainers]]\nname = "{name}"\nemail = "{address}"\n')
     modules = folder / PACKAGE / "src" / "sluice"
     shutil.copytree(ROOT / PACKAGE / "src" / "sluice", modules, ignore=shutil.ignore_patterns("__pycache__"))
     tls = next((name for name in TLS if (built / name).exists()), None)

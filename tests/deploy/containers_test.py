@@ -86,7 +86,7 @@ class Containers(DeployTest):
                 self.assertNotIn(labels["revision"], ("", "unknown"))
                 published = (deploy_case.ROOT / "deploy/project.env").read_text()
                 for label, variable in (("authors", "MAINTAINER"), ("url", "URL"), ("source", "URL")):
-                    self.assertIn(f'SLUICE_{variable}="{labels[label]}"\n', published)
+                    self.assertIn(f'PROJECT_{variable}="{labels[label]}"\n', published)
                 self.assertEqual(labels["base.name"], BASE)
                 variables = {entry for entry in config["Env"] if entry.startswith("SLUICE_")}
                 self.assertEqual(variables, {"reducer": {"SLUICE_LISTEN=*:7470", "SLUICE_HTTP_LISTEN=*:9470"}, "plugin": {"SLUICE_INSTALL_DIR=/target"},

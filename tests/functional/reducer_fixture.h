@@ -58,8 +58,7 @@ class ReducerTest : public ::testing::Test {
   }
   [[nodiscard]] bool eventually_empty() const {
     return eventually([](const nlohmann::json& j) {
-      return j["sessions"]["open"] == 0 && j["sessions"]["ending"] == 0 &&
-             j["memory"]["reserved_bytes"] == 0;
+      return j["sessions"]["open"] == 0 && j["sessions"]["ending"] == 0 && j["memory"]["reserved_bytes"] == 0;
     });
   }
 

@@ -5,7 +5,7 @@ import signal
 
 from sluice_process import SluiceTest, main, row_count, until
 
-UNAUTHENTICATED = re.compile("token|prove|authenticat")
+UNAUTHENTICATED = re.compile("token|key of the pool|prove|authenticat")
 JOIN = ("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "1", "--workers", "2", "--join-timeout", "20s")
 
 

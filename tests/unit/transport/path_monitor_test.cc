@@ -7,9 +7,11 @@
 namespace sluice::transport {
 namespace {
 
+using ::sluice::test::FakeEndpoint;
+
 TEST(PathMonitor, SumsUpSuccessiveConnections) {
   PathMonitor monitor;
-  test::FakeEndpoint ep;
+  FakeEndpoint ep;
   monitor.start();
   ep.path = {.packets = 100, .lost_packets = 3};
   const PathReport first = monitor.sample(ep, kSecond);
@@ -28,7 +30,7 @@ TEST(PathMonitor, SumsUpSuccessiveConnections) {
 
 TEST(PathMonitor, MeasuresHowLongDataIsUnacknowledgedWithoutProgress) {
   PathMonitor monitor;
-  test::FakeEndpoint ep;
+  FakeEndpoint ep;
   monitor.start();
   ep.path = {.acked_bytes = 7, .has_unacked = true, .mtu = 9000};
   (void)monitor.sample(ep, 10 * kSecond);
@@ -47,7 +49,7 @@ TEST(PathMonitor, MeasuresHowLongDataIsUnacknowledgedWithoutProgress) {
 
 TEST(PathMonitor, AStallEndsWithItsConnection) {
   PathMonitor monitor;
-  test::FakeEndpoint ep;
+  FakeEndpoint ep;
   monitor.start();
   ep.path.has_unacked = true;
   (void)monitor.sample(ep, kSecond);
