@@ -7,6 +7,8 @@ add_library(sluice_build_flags INTERFACE)
 target_compile_features(sluice_build_flags INTERFACE cxx_std_20)
 target_compile_options(sluice_build_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual
+  # Sources of a unity build have absolute paths. Neither programs nor a compiler cache depend on the folder of the tree.
+  "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/="
   # No contraction and no reassociation, because the bits of a sum are part of the contract.
   -ffp-contract=off
   # g++ 12 warns about operator+ of std::string ("x" + std::to_string(n)): GCC PR 105651, fixed in 13.
