@@ -40,8 +40,9 @@ Result<std::optional<Credential>> AdmissionPolicy::credential_of(const wire::Hel
     if (wire::key_id(tokens[i], hello.nonce) == *hello.key_id)
       return std::optional(Credential{.token = tokens[i], .key = i, .has_key_id = true});
   }
-  return fail(Errc::kUnauthenticated,
-              "wrong token for job \"" + job + "\": it belongs to another job or another pool key");
+  return fail(Errc::kUnauthenticated, "wrong token for job \"" + job +
+                                          "\": it belongs to another job or another pool key; check "
+                                          "SLUICE_KEY_FILE, SLUICE_TOKEN_FILE and SLUICE_JOB");
 }
 
 void AdmissionPolicy::expect_session(const SessionId& session) {

@@ -53,7 +53,7 @@ TEST_F(ColocationTest, ProvesTheTokenOfTheJob) {
         if (rank == 1) o.join.identity.token->fill(8);
       },
       nullptr);
-  EXPECT_NE(errors[1].find("wrong proof of the token"), std::string::npos) << errors[1];
+  EXPECT_NE(errors[1].find("wrong token for job"), std::string::npos) << errors[1];
 }
 
 TEST_F(ColocationTest, RefusesRanksWithDifferentModes) {

@@ -86,7 +86,7 @@ TEST_F(EngineFailure, FailsWithAWrongOrMissingKey) {
   start_reducers(1, o);
   const TemporaryFile other(secret(2));
   expect_all(create_all(1, [&](uint32_t, sluice_options& c) { c.key_file = other.path().c_str(); }),
-             SLUICE_REFUSED, AllOf(HasSubstr("reducer 127.0.0.1:"), HasSubstr("proof")));
+             SLUICE_REFUSED, AllOf(HasSubstr("reducer 127.0.0.1:"), HasSubstr("wrong token for job")));
   ++session_;
   expect_all(create_all(1), SLUICE_REFUSED, HasSubstr("requires the key of the pool"));
 }

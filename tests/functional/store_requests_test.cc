@@ -48,6 +48,7 @@ TEST_F(StoreRequests, VersionsOutliveTheProcess) {
   service_.stop();
   ASSERT_TRUE(c.closed_within(5 * kSecond));
   auto options = test_options();
+  ASSERT_TRUE(service_.open());
   ASSERT_TRUE(service_.start(options, port()));
   auto after = connect();
   EXPECT_EQ(first_value(after, id, 1), 2.5F);

@@ -36,7 +36,7 @@ TEST(SecretFile, WarnsWhenOtherUsersCanReadIt) {
 TEST(SecretFile, RejectsOtherContentsWithoutShowingThem) {
   const std::string good = secret_text({});
   for (const std::string& text : {std::string(), good.substr(1), "0" + good, std::string(63, 'a') + "g",
-                                  std::string(4096, '0'), std::string(32, '\x01'), good + good}) {
+                                  std::string(4096, '0'), std::string(32, '\x01'), good + good + good}) {
     auto read = read_secret_file(TemporaryFile(text).path());
     ASSERT_FALSE(read.has_value()) << text;
     EXPECT_EQ(read.error().code, Errc::kInvalidArgument);

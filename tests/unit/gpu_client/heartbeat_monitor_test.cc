@@ -51,10 +51,15 @@ TEST_F(HeartbeatMonitorTest, NamesTheReducerThatDoesNotAcknowledge) {
   begin();
   ::sluice::test::FakeEndpoint ep;
   ep.path = {.has_unacked = true, .mtu = 9000};
-  (void)paths_->front().sample(ep, monotonic_now() - 6 * kSecond);
-  (void)paths_->front().sample(ep, monotonic_now());
-  // Reducer 1 sends no heartbeat, so its host may be gone.
-  for (const Nanos deadline = monotonic_now() + 10 * kSecond; monotonic_now() < deadline;) {
+  // Reducer 1 sends no heartbeat, so its host may be gone: the path is judged when that is long enough ago.
+  const Nanos begun = monotonic_now();
+  for (const Nanos deadline = begun + 10 * kSecond; monotonic_now() < deadline;) {
+    if (monotonic_now() - begun > 100 * kMillisecond && ep.path.acked_bytes == 0) {
+      const std::lock_guard lock(mutex_);
+      ep.path.acked_bytes = 1;
+      (void)paths_->front().sample(ep, monotonic_now() - 6 * kSecond);
+      (void)paths_->front().sample(ep, monotonic_now());
+    }
     ASSERT_TRUE(reducers_[0].send(wire::Heartbeat{}).ok());
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, std::chrono::milliseconds(20), [&] { return !path_warnings_.empty(); }))
