@@ -116,9 +116,9 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || 
 export SOURCE_DATE_EPOCH SLUICE_BUILD=$built
 version=$(<VERSION)
 mkdir -p "$out"
-rm -rf "${out:?}"/{*.deb,*.tar.gz,*.whl,*.spdx.json,SHA256SUMS,work}
-work=$(cd "$out" && pwd)/work
-mkdir "$work"
+# Only files of an earlier release: the folder may hold other things.
+rm -f "${out:?}"/{sluice,libsluice,libnccl-net-sluice}*.{deb,tar.gz,whl,spdx.json} "$out/SHA256SUMS"
+work=$(mktemp -d "$(cd "$out" && pwd)/.work.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 echo "== 3. packages, tarball, wheel"

@@ -214,6 +214,7 @@ echo "== packages"
 install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" || exit "$EXIT_UNAVAILABLE"
 check_tools
 install_packages "${CHECK_PACKAGES[@]}" || true # tests that need these packages are skipped
+install_packages "${CLANG_PACKAGES[@]}" || true
 if [[ $mode != short ]]; then
   install_packages "${PEER_PACKAGES[@]}" || true
   install_packages "${RDMA_PACKAGES[@]}" || true

@@ -98,8 +98,13 @@ Result<void> OutputFile::open_target() {
   }
   if (!exists) return {};
   // The owner first, because a change of the owner clears special bits.
-  static_cast<void>(::fchown(fd_, info.st_uid, info.st_gid));
-  static_cast<void>(::fchmod(fd_, mode));
+  mode_t kept = mode;
+  if (::fchown(fd_, info.st_uid, info.st_gid) != 0) {
+    // The file gets another owner, so no set-id bits; and without its group, nothing for a group.
+    kept &= 01777;
+    if (::fchown(fd_, static_cast<uid_t>(-1), info.st_gid) != 0) kept &= ~mode_t{0070};
+  }
+  static_cast<void>(::fchmod(fd_, kept));
   return {};
 }
 

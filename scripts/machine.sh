@@ -22,11 +22,13 @@ at_least() { [[ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" == "$2" ]
 
 # available_memory_mib: prints the free memory, within the limit of the container; nothing if it is unknown.
 available_memory_mib() {
-  local group=/sys/fs/cgroup limit used
+  local group=/sys/fs/cgroup limit used cache
   awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo 2>/dev/null || return 0
   limit=$(cat $group/memory.max 2>/dev/null || cat $group/memory/memory.limit_in_bytes 2>/dev/null || echo max)
   used=$(cat $group/memory.current 2>/dev/null || cat $group/memory/memory.usage_in_bytes 2>/dev/null || echo 0)
-  if [[ "$limit" =~ ^[0-9]+$ ]]; then echo $(((limit - used) / 1048576)); fi
+  # The files of a build stay in the page cache, which counts as used and is free when it is needed.
+  cache=$(cat $group/memory.stat $group/memory/memory.stat 2>/dev/null | awk '$1 == "inactive_file" || $1 == "active_file" { n += $2 } END { printf "%.0f", n }' || true)
+  if [[ "$limit" =~ ^[0-9]+$ ]]; then echo $(((limit - used + ${cache:-0}) / 1048576)); fi
 }
 
 # check_distribution: Sluice builds with the packages of SUPPORTED. On other distributions the tools must be installed.

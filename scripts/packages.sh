@@ -19,10 +19,13 @@ BUILD_PACKAGES=(
 # Additional packages of the tests.
 TEST_PACKAGES=(libgtest-dev libgmock-dev python3 spin openssl pkgconf)
 
-# Packages for the format check, clang-tidy, the benchmarks, the instruction counts, the test with real NCCL (pip), the tests with
+# Packages for the benchmarks, the instruction counts, the test with real NCCL (pip), the tests with
 # the label python (pip, venv), the wheel, and the coordinator with etcd. These steps are skipped without their packages.
-CHECK_PACKAGES=(clang-14 libclang-rt-14-dev lld-14 clang-format-14 clang-tidy-14 libbenchmark-dev libisal-dev python3-pip python3-venv
+CHECK_PACKAGES=(libbenchmark-dev libisal-dev python3-pip python3-venv
   python3-setuptools python3-wheel valgrind etcd-server)
+
+# Compiler of the sanitizers, format check and clang-tidy. Debian 13 has other versions only, which format and warn differently.
+CLANG_PACKAGES=(clang-14 libclang-rt-14-dev lld-14 clang-format-14 clang-tidy-14)
 
 # Libraries that bench/peers compares with Sluice; libraries that are not installed are skipped. Both MPIs can be installed.
 PEER_PACKAGES=(openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)

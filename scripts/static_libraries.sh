@@ -19,11 +19,11 @@ static_libraries() {
     return 1
   fi
   if [[ "$(cat "$ARCHIVES/versions" 2>/dev/null)" == "$versions" ]]; then return 0; fi
+  rm -rf "$ARCHIVES" # CMake would link them with headers of other versions
   if ! command -v dpkg-source >/dev/null; then
     echo "no static libraries: dpkg-source (package dpkg-dev) is not installed" >&2
     return 1
   fi
-  rm -rf "$ARCHIVES"
   mkdir -p "$ARCHIVES"
   work=$(cd "$ARCHIVES" && pwd)/work
   mkdir -p "$work"/{lists/partial,cache/archives/partial,sources}

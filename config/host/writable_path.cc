@@ -41,6 +41,8 @@ std::filesystem::path parent_of(const std::filesystem::path& path) {
 
 Result<void> check_writable_file(const std::string& path) {
   const int error = access_error(path, W_OK);
+  std::error_code unknown;
+  if (error == 0 && std::filesystem::is_directory(path, unknown)) return not_writable(path, EISDIR);
   if (error == 0) return {};
   if (error != ENOENT) return not_writable(path, error);
   const std::filesystem::path folder = parent_of(path);

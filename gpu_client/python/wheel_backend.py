@@ -94,5 +94,5 @@ def build_sdist(sdist_directory, config_settings=None):
 
 def epoch():
     """Returns the time of the commit, or that of the newest change in an archive of the tree."""
-    done = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or str(int((ROOT / "VERSION").stat().st_mtime))
+    done = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=False) if shutil.which("git") else None
+    return (done and done.stdout.strip()) or str(int((ROOT / "VERSION").stat().st_mtime))

@@ -246,6 +246,7 @@ void ControlLoop::schedule_tick() {
 
 void ControlLoop::tick() {
   now_ = monotonic_now();
+  descriptors_.tick(now_);
   if (next_tick_ != 0 && now_ - next_tick_ > kStall) handle_stall(now_ - next_tick_);
   mailbox_.flush();
   process_lane_events();

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "core/clock.h"
 #include "wire/messages.h"
 
 namespace sluice::reducer {
@@ -29,7 +30,12 @@ void DescriptorReserve::refuse(Socket socket, const std::string& text) {
       wire::encode_message(wire::Refused{{.code = Errc::kTooMany, .rank = wire::kNoRank, .text = text}}, 0);
   (void)::send(socket.fd(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   ::shutdown(socket.fd(), SHUT_WR);
+  if (refused_.empty()) refused_at_ = monotonic_now();
   refused_.push_back(std::move(socket));
+}
+
+void DescriptorReserve::tick(Nanos now) {
+  if (!refused_.empty() && now - refused_at_ >= kReadTime) release();
 }
 
 void DescriptorReserve::release() {

@@ -1,13 +1,14 @@
 // Class DescriptorReserve holds file descriptors back, so that a reducer without free ones can tell clients
 // why it does not serve them, instead of letting them time out.
 //
-// Control thread only. Holds at most kSize refused connections, until release().
+// Control thread only. Holds at most kSize refused connections, until release(), which tick() calls in time.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
+#include "core/units.h"
 #include "transport/tcp/socket.h"
 
 namespace sluice::reducer {
@@ -15,6 +16,7 @@ namespace sluice::reducer {
 class DescriptorReserve {
  public:
   static constexpr size_t kSize = 8;
+  static constexpr Nanos kReadTime = 100 * kMillisecond;  // for a client to read the reason
 
   DescriptorReserve() { release(); }
 
@@ -23,12 +25,15 @@ class DescriptorReserve {
   size_t refuse_waiting(int listener, const std::string& text);
   // Sends REFUSED. Without room in the reserve, closes the connection without a reason.
   void refuse(transport::tcp::Socket socket, const std::string& text);
+  // Releases connections that were refused kReadTime ago.
+  void tick(Nanos now);
   // Closes the refused connections, whose clients have had time to read the reason, and fills the reserve.
   void release();
 
  private:
   std::vector<transport::tcp::Socket> reserved_;
   std::vector<transport::tcp::Socket> refused_;
+  Nanos refused_at_ = 0;  // the first of them
 };
 
 }  // namespace sluice::reducer

@@ -31,7 +31,7 @@ SAME_AS_KUSTOMIZE = [
 ALL_VALUES = {
     "pool": {"replicas": 3, "image": "registry.example/sluice-reducer", "tag": "7", "pullSecrets": ["pull"], "keySecret": "my-key", "cpus": 8, "memory": "10Gi",
              "network": "rdma", "rdmaDevice": "rdma/mlx", "nodeSelector": {"pool": "cpu"}, "tolerations": [{"operator": "Exists"}],
-             "options": {"health": True, "lanes-per-session": 4, "drain-timeout": "1m"}, "patch": {"spec": {"template": {"spec": {"priorityClassName": "high"}}}}},
+             "options": {"health": True, "lanes-per-session": 4, "max-slot": 2097152, "drain-timeout": "1m"}, "patch": {"spec": {"template": {"spec": {"priorityClassName": "high"}}}}},
     "tls": {"mode": "on", "certSecret": "cert", "clientCaSecret": "ca"},
     "tenants": {"weights": {"acme": 3, "beta": 1}, "defaultWeight": 2, "memory": "2G", "jobIsTenant": True},
     "models": {**MODELS, "storage": "1Ti", "storageClass": "fast"},
@@ -118,7 +118,7 @@ class Chart(unittest.TestCase):
         self.assertEqual({volume["name"]: volume["secret"]["secretName"] for volume in spec["volumes"]}, {"key": "my-key", "tls": "cert", "tls-client": "ca"})
         claim, = pool["volumeClaimTemplates"]
         self.assertEqual((claim["spec"]["storageClassName"], claim["spec"]["resources"]), ("fast", {"requests": {"storage": "1Ti"}}))
-        for name, value in {"SLUICE_HEALTH": "true", "SLUICE_LANES_PER_SESSION": "4", "SLUICE_DRAIN_TIMEOUT": "1m", "SLUICE_TLS": "on", "SLUICE_WEIGHT": "acme=3,beta=1",
+        for name, value in {"SLUICE_HEALTH": "true", "SLUICE_LANES_PER_SESSION": "4", "SLUICE_MAX_SLOT": "2097152", "SLUICE_DRAIN_TIMEOUT": "1m", "SLUICE_TLS": "on", "SLUICE_WEIGHT": "acme=3,beta=1",
                             "SLUICE_DEFAULT_WEIGHT": "2", "SLUICE_TENANT_MEMORY_LIMIT": "2G", "SLUICE_TENANT_IS_JOB": "true", "SLUICE_MEMORY_LIMIT": "3840M",
                             "SLUICE_STATE_MEMORY": "3840M", "SLUICE_TLS_CLIENT_CA": "/run/secrets/tls-client/ca.crt"}.items():
             self.assertEqual(objects["ConfigMap", "sluice-reducer"]["data"][name], value, name)

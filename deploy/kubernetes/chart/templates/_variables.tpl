@@ -30,7 +30,10 @@
 {{- if $tenants.memory }}{{ $_ := set $out "SLUICE_TENANT_MEMORY_LIMIT" $tenants.memory }}{{ end }}
 {{- if $tenants.jobIsTenant }}{{ $_ := set $out "SLUICE_TENANT_IS_JOB" "true" }}{{ end }}
 {{- range $option, $value := $pool.options }}
-  {{- $_ := set $out (printf "SLUICE_%s" (upper $option | replace "-" "_")) (toString $value) }}
+  {{- $text := toString $value }}
+  {{- /* A number of a values file is a float, which toString writes as 1.048576e+06. */}}
+  {{- if kindIs "float64" $value }}{{ if eq (floor $value) $value }}{{ $text = $value | int64 | toString }}{{ end }}{{ end }}
+  {{- $_ := set $out (printf "SLUICE_%s" (upper $option | replace "-" "_")) $text }}
 {{- end }}
 {{- toYaml $out }}
 {{- end -}}

@@ -109,7 +109,7 @@ class CompletionThreads:
             request, ended = item
             try:
                 request.wait()
-            except Exception:  # the request stores its error and raises it again in the callback of the future
+            except BaseException:  # the request stores its error and raises it again in the callback of the future
                 pass
             with self._changed:
                 self._is_led = False
