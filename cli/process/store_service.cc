@@ -173,7 +173,7 @@ std::vector<std::optional<wire::Digest>> StoreService::peer_tokens() const {
   if (!keys_) return {std::nullopt};
   std::vector<std::optional<wire::Digest>> tokens;
   const auto add = [&](const config::Secret& key) {
-    tokens.push_back(wire::job_token(std::as_bytes(std::span(key)), store::kReducerJob));
+    tokens.emplace_back(wire::job_token(std::as_bytes(std::span(key)), store::kReducerJob));
   };
   add(keys_->secret);
   if (keys_->old_secret) add(*keys_->old_secret);

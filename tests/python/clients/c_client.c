@@ -12,8 +12,8 @@ struct field {
 };
 #define FIELD(name) \
   { #name, offsetof(sluice_options, name), offsetof(sluice_store_options, name) }
-static const struct field fields[] = {FIELD(job), FIELD(tenant), FIELD(key_file), FIELD(token_file),
-                                      FIELD(tls), FIELD(tls_ca), FIELD(tls_cert), FIELD(tls_key)};
+static const struct field kFields[] = {FIELD(job), FIELD(tenant), FIELD(key_file), FIELD(token_file),
+                                       FIELD(tls), FIELD(tls_ca), FIELD(tls_cert), FIELD(tls_key)};
 
 int main(int count, char** arguments) {
   sluice_options session_options;
@@ -35,10 +35,10 @@ int main(int count, char** arguments) {
     int found = 0;
     if (equals == NULL) return 2;
     *equals = '\0';
-    for (f = 0; f < sizeof fields / sizeof fields[0]; ++f) {
-      if (strcmp(fields[f].name, arguments[i]) != 0) continue;
-      *(const char**)((char*)&session_options + fields[f].in_session) = equals + 1;
-      *(const char**)((char*)&store_options + fields[f].in_store) = equals + 1;
+    for (f = 0; f < sizeof kFields / sizeof kFields[0]; ++f) {
+      if (strcmp(kFields[f].name, arguments[i]) != 0) continue;
+      *(const char**)((char*)&session_options + kFields[f].in_session) = equals + 1;
+      *(const char**)((char*)&store_options + kFields[f].in_store) = equals + 1;
       found = 1;
     }
     if (!found) return 2;

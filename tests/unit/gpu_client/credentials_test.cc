@@ -62,7 +62,8 @@ TEST_F(Credentials, AreOptional) {
 TEST_F(Credentials, ComeFromOptionsOrVariables) {
   const TemporaryFile key(config::secret_text(secret(1)));
   const TemporaryFile token(config::secret_text(token_of(secret(1), "train")));
-  const std::string key_path = key.path(), token_path = token.path();
+  const std::string& key_path = key.path();
+  const std::string& token_path = token.path();
   const auto expected = token_of(secret(1), "train");
   EXPECT_EQ(read({.job = "train", .key_file = key_path.c_str()}).token, expected);
   EXPECT_EQ(read({.job = "train", .token_file = token_path.c_str()}).token, expected);
@@ -77,7 +78,7 @@ TEST_F(Credentials, ComeFromOptionsOrVariables) {
 
 TEST_F(Credentials, AnOptionReplacesTheVariablesOfItsPair) {
   const TemporaryFile key(config::secret_text(secret(1)));
-  const std::string path = key.path();
+  const std::string& path = key.path();
   set("SLUICE_JOB", "train"), set("SLUICE_TENANT", "acme"), set("SLUICE_TOKEN_FILE", "/nonexistent/token");
   EXPECT_EQ(read({.job = "mine", .tenant = "", .key_file = path.c_str()}).token, token_of(secret(1), "mine"));
   EXPECT_EQ(read({.tenant = "", .key_file = path.c_str()}).tenant, "");
