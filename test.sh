@@ -36,12 +36,11 @@ Exit codes: 0 all tests passed or were skipped; 1 a build or test failed; 64 inv
 END
 }
 
-mode=short
+all=0
 labels=()
 for argument in "$@"; do
   case " ${LABELS[*]} " in
     *" $argument "*)
-      mode=labels
       labels+=("$argument")
       continue
       ;;
@@ -51,17 +50,19 @@ for argument in "$@"; do
       usage
       exit 0
       ;;
-    --all) mode=all ;;
+    --all) all=1 ;;
     *)
       echo "test.sh: unknown argument $argument; expected --all or labels: ${LABELS[*]}" >&2
       exit 64
       ;;
   esac
 done
-if [[ $mode == all && ${#labels[@]} -gt 0 ]]; then
+if ((all && ${#labels[@]} > 0)); then
   echo "test.sh: --all runs the tests with all labels; name no labels beside it" >&2
   exit 64
 fi
+mode=short
+if ((all)); then mode=all; elif ((${#labels[@]} > 0)); then mode=labels; fi
 
 # shellcheck source=scripts/machine.sh
 source scripts/machine.sh

@@ -176,6 +176,14 @@ class Scripts(MissingCapabilityTest):
                 self.assertRegex(done.stdout.splitlines()[-1], text)
                 self.assertNotIn("build release", done.stdout)
 
+    def test_arguments_of_test_sh(self):
+        for arguments, text in ((["--all", "unit"], "name no labels beside it"), (["unit", "--all"], "name no labels beside it"),
+                                (["units"], "unknown argument units; expected --all or labels: unit ")):
+            with self.subTest(arguments):
+                done = run(ROOT / "test.sh", *arguments, env=self.environment(SLUICE_TEST_DISK_MIB="999999999"))
+                self.assertEqual(done.returncode, 64, done.stdout)
+                self.assertIn(text, done.stdout)
+
     def test_full_disk(self):
         self.expect_refused(r"has \d+ MiB of free disk space; the build needs 999999999 MiB$", self.environment(SLUICE_TEST_DISK_MIB="999999999"))
 
