@@ -91,7 +91,7 @@ class Pages(unittest.TestCase):
         for line in lines:
             if line.lstrip().startswith("helm "):
                 continue  # a release has the name of the program
-            for command in re.findall(r"(?:^|[\s|(])sluice ((?:[a-z-]+ ?)+[^|>)#]*)", line):
+            for command in re.findall(r"(?<!python -m)(?:^|[\s|(])sluice ((?:[a-z-]+ ?)+[^|>)#]*)", line):
                 words = command.split()
                 arguments = words[:words.index("--")] if "--" in words else words
                 subcommand = [] if arguments[0].startswith("-") else arguments[:1]

@@ -168,7 +168,7 @@ class Clients(PackageTest):
             ("neither key nor token", {}, {}, says_what_to_set),
             ("the key of a variable switched off by an option", {"SLUICE_KEY_FILE": key}, {"key_file": ""}, says_what_to_set),
             ("another key", {"SLUICE_KEY_FILE": other}, {}, ("check SLUICE_KEY_FILE, SLUICE_TOKEN_FILE and SLUICE_JOB",)),
-            ("a token without its job", {"SLUICE_TOKEN_FILE": token}, {}, ("job \"default\"", "check SLUICE_KEY_FILE")),
+            ("a token without its job", {"SLUICE_TOKEN_FILE": token}, {}, ("wrong token for job", "check SLUICE_KEY_FILE")),
             ("a file that is missing", {"SLUICE_KEY_FILE": missing}, {}, (f"SLUICE_KEY_FILE: cannot read {missing}: No such file",)),
             ("both files", {"SLUICE_KEY_FILE": key, "SLUICE_TOKEN_FILE": token}, {}, ("SLUICE_KEY_FILE and SLUICE_TOKEN_FILE are both set",)),
         ))
