@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <exception>
 #include <optional>
 
@@ -272,8 +273,9 @@ class RunningReducer final : public Reducer {
 }  // namespace
 
 Result<config::SecretFile> read_pool_keys(const ReducerOptions& options, bool at_reload) {
-  const bool is_replaced =
-      at_reload && !options.reload_key_file.empty() && ::access(options.reload_key_file.c_str(), F_OK) == 0;
+  // Only a file that does not exist leaves the key of the start, which may be one that was dropped.
+  const bool is_replaced = at_reload && !options.reload_key_file.empty() &&
+                           (::access(options.reload_key_file.c_str(), F_OK) == 0 || errno != ENOENT);
   auto file = config::read_secret_file(is_replaced ? options.reload_key_file : options.key_file);
   if (!file) return add_context("key file", file.error());
   return file;

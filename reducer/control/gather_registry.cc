@@ -38,9 +38,9 @@ void GatherRegistry::add(Connection& from, const wire::Hello& hello, const wire:
     round.deadline = now + std::min(requested, longest_wait_);
   }
   if (wire::job_name(hello) != round.job) {  // without effect on the ranks of the other job
-    return from.refuse(
-        {Errc::kUnauthenticated, "session " + to_string(hello.session) + " belongs to another job"},
-        hello.rank);
+    return from.refuse({Errc::kUnauthenticated,
+                        "session " + to_string(hello.session).substr(0, 8) + " belongs to another job"},
+                       hello.rank);
   }
   if (const auto error = check(hello, round)) {
     from.refuse(*error, hello.rank);
