@@ -24,6 +24,9 @@ namespace sluice::wire {
 // launcher hold the key.
 [[nodiscard]] Digest job_token(std::span<const std::byte> key, const std::string& job);
 
+// The job as which holders of the pool key prove it: reducers to each other, and operators that drain one.
+inline constexpr const char* kReducerJob = "sluice reducers";
+
 // The key id in HELLO: tells a reducer with several keys which token the client holds. It depends on the
 // client's nonce, so nobody without the token can link two connections by it.
 [[nodiscard]] uint64_t key_id(const Digest& token, const Nonce& nonce);

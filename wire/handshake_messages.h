@@ -14,7 +14,15 @@
 namespace sluice::wire {
 
 // The purpose of a connection.
-enum class Purpose : uint8_t { kControl = 0, kLane = 1, kStatus = 2, kVerdict = 3, kGather = 4, kStore = 5 };
+enum class Purpose : uint8_t {
+  kControl = 0,
+  kLane = 1,
+  kStatus = 2,
+  kVerdict = 3,
+  kGather = 4,
+  kStore = 5,
+  kDrain = 6
+};
 
 // First frame of every connection. Versions are negotiated with this message, so its layout never changes.
 // A newer peer may append fields.

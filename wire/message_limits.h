@@ -38,6 +38,7 @@ inline constexpr uint64_t kFeatureRateChanges = uint64_t{1} << 8;  // of a reduc
 inline constexpr uint64_t kFeatureBlocks = uint64_t{1} << 9;       // of a reducer: it sums block types
 inline constexpr uint64_t kFeatureSparse = uint64_t{1} << 10;      // of a reducer: it accepts sparse payloads
 inline constexpr uint64_t kFeatureStore = uint64_t{1} << 11;       // of a reducer: it keeps models
+inline constexpr uint64_t kFeatureDrain = uint64_t{1} << 12;       // of a reducer: it accepts Purpose::kDrain
 // A peer offers both of these bits or neither.
 inline constexpr uint64_t kFaultToleranceFeatures = kFeatureResume | kFeatureViewChange;
 

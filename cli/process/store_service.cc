@@ -51,7 +51,7 @@ Result<std::shared_ptr<store::Coordinator>> open_coordinator(const StoreServiceO
 Result<engine::Identity> peer_identity(const reducer::ReducerOptions& reducer) {
   engine::Identity identity;
   identity.ranks = 1;
-  identity.job = store::kReducerJob;
+  identity.job = wire::kReducerJob;
   if (::getrandom(identity.session.bytes.data(), identity.session.bytes.size(), 0) < 0)
     return fail(Errc::kSystem, "cannot get random bytes from the system");
   // As this reducer serves TLS. It has no option for the authority of the others: SLUICE_TLS_CA.
@@ -173,7 +173,7 @@ std::vector<std::optional<wire::Digest>> StoreService::peer_tokens() const {
   if (!keys_) return {std::nullopt};
   std::vector<std::optional<wire::Digest>> tokens;
   const auto add = [&](const config::Secret& key) {
-    tokens.emplace_back(wire::job_token(std::as_bytes(std::span(key)), store::kReducerJob));
+    tokens.emplace_back(wire::job_token(std::as_bytes(std::span(key)), wire::kReducerJob));
   };
   add(keys_->secret);
   if (keys_->old_secret) add(*keys_->old_secret);

@@ -11,6 +11,7 @@
 #include "store/model/body_values.h"
 #include "store/model/model_json.h"
 #include "store/server/store_server.h"
+#include "wire/handshake.h"
 
 namespace sluice::store {
 namespace {
@@ -52,7 +53,7 @@ class Requests {
       case wire::FrameType::kStartModel: return serve(&Requests::start_model);
       default: break;
     }
-    if (job_ != kReducerJob) return Errc::kUnexpectedMessage;
+    if (job_ != wire::kReducerJob) return Errc::kUnexpectedMessage;
     switch (channel_.type()) {
       case wire::FrameType::kStep: return serve(&Requests::step);
       case wire::FrameType::kCopyVersion: return serve(&Requests::copy);

@@ -12,6 +12,7 @@
 #include "core/clock.h"
 #include "store/server/store_connection.h"
 #include "transport/tcp/socket_options.h"
+#include "wire/handshake.h"
 
 namespace sluice::store {
 
@@ -125,7 +126,7 @@ void StoreServer::adopt(transport::tcp::Socket socket, const std::string& peer,
     if (is_stopping_ || connections_.size() >= kMaxConnections) return;
     auto has_ended = std::make_shared<std::atomic<bool>>(false);
     auto channel = std::make_shared<MessageChannel>(std::move(socket), interrupt_fd_);
-    auto client = job == kReducerJob ? nullptr : options_.monitor->add_client();
+    auto client = job == wire::kReducerJob ? nullptr : options_.monitor->add_client();
     connections_.push_back({std::thread([this, channel, peer, job, has_ended, client] {
                               serve_store_connection(*this, *channel, peer, job, options_.log);
                               *has_ended = true;

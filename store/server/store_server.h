@@ -25,9 +25,6 @@
 
 namespace sluice::store {
 
-// The job that a reducer names when it connects to another. Only holders of the pool's key can prove it.
-inline constexpr const char* kReducerJob = "sluice reducers";
-
 struct StoreOptions {
   std::string folder;                  // of the models and of this store's id; exists
   std::string address;                 // "host:port", where clients and other reducers reach this one
@@ -59,8 +56,8 @@ class StoreServer {
   ~StoreServer();
 
   [[nodiscard]] StoreId id() const noexcept { return id_; }
-  // Serves an authenticated connection on a thread of its own. `job`: kReducerJob if the peer is a reducer.
-  // Any thread.
+  // Serves an authenticated connection on a thread of its own. `job`: wire::kReducerJob if the peer is a
+  // reducer. Any thread.
   void adopt(transport::tcp::Socket socket, const std::string& peer, const std::string& job) noexcept;
 
   // ---- for connections ----

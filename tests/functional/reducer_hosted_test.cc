@@ -19,8 +19,8 @@ namespace {
 using ::testing::HasSubstr;
 using Shape = ScriptedMember::Shape;
 
-constexpr std::array kPurposes = {wire::Purpose::kControl, wire::Purpose::kLane, wire::Purpose::kStatus,
-                                  wire::Purpose::kVerdict, wire::Purpose::kGather};
+constexpr std::array kPurposes = {wire::Purpose::kControl, wire::Purpose::kLane,   wire::Purpose::kStatus,
+                                  wire::Purpose::kVerdict, wire::Purpose::kGather, wire::Purpose::kDrain};
 
 constexpr uint64_t kLinkRate = 25'000'000'000;
 

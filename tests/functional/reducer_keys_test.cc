@@ -103,6 +103,35 @@ class ReducerKeys : public ReducerTest {
   reducer::ReducerOptions options_ = test_options();
 };
 
+TEST_F(ReducerKeys, OnlyAHolderOfAPoolKeyDrainsTheReducer) {
+  start_with_keys({2, 1});
+  const auto request = [&](const char* job, const wire::Digest& secret, bool sends_key_id, auto answer) {
+    wire::Hello hello{.purpose = wire::Purpose::kDrain, .job = job};
+    if (sends_key_id) hello.key_id = wire::key_id(secret, hello.nonce);
+    ScriptedConnection c(port());
+    EXPECT_NE(c.handshake(hello).features & wire::kFeatureDrain, 0u);
+    c.send(wire::StatusQuery{.mac = c.proof(secret, 0)});
+    return c.expect<decltype(answer)>();
+  };
+  const auto of_job = request("train-7", token(1), true, wire::Refused{});
+  EXPECT_EQ(of_job.code, Errc::kUnauthenticated);
+  EXPECT_THAT(of_job.text, HasSubstr("a job token is not enough"));
+  EXPECT_EQ(request(wire::kReducerJob, token(2), false, wire::Refused{}).code, Errc::kUnauthenticated);
+  EXPECT_EQ(request(wire::kReducerJob, wire::Digest{}, false, wire::Refused{}).code, Errc::kUnauthenticated);
+  EXPECT_EQ(unauthenticated(), 3u);
+  EXPECT_FALSE(status()["draining"]);
+
+  auto ranks = start_session(port(), member(1, 1));
+  for (const uint8_t held : {uint8_t{1}, uint8_t{2}}) {  // a second request changes nothing
+    (void)request(wire::kReducerJob, token(held, wire::kReducerJob), true, wire::StatusReply{});
+    EXPECT_TRUE(eventually([](const nlohmann::json& j) { return j["draining"] == true; }));
+  }
+  EXPECT_EQ(lines_with("draining: 1 sessions left").size(), 1u);
+  expect_sums(ranks, 0);
+  for (auto& rank : ranks) rank.leave();
+  EXPECT_EQ(reducer->wait(), reducer::ExitReason::kDrained);
+}
+
 TEST_F(ReducerKeys, TheKeyIdSelectsTheKey) {
   start_with_keys({2, 1});
   EXPECT_TRUE(proves(2, query_of(2)));

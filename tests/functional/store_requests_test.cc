@@ -173,7 +173,7 @@ TEST_F(StoreRequests, AnOwnerRefusesAnOldStep) {
   auto c = connect();
   const uint64_t id = create(c);
   push(c, id, 1, -1.0F);
-  auto leader = connect(store::kReducerJob);
+  auto leader = connect(wire::kReducerJob);
   std::array<std::byte, wire::kStepPushBytes> pushes{};
   store_le(pushes.data(), uint64_t{1});
   store_le(pushes.data() + 8, uint64_t{1});

@@ -76,6 +76,7 @@ class Connection final : public FrameConnection {
   void on_attach();
   void on_gather();
   void on_store();
+  void on_drain();
   template <typename Query>
   [[nodiscard]] bool accept_query();
   // The session that an ATTACH names; null after a refusal.

@@ -8,6 +8,7 @@
 #include "reducer/control/connection/connection.h"
 #include "reducer/control/control_loop.h"
 #include "reducer/control/session/session.h"
+#include "transport/tcp/address.h"
 #include "wire/handshake.h"
 
 namespace sluice::reducer {
@@ -21,7 +22,7 @@ void Connection::on_hello() {
                                                ", the client supports " +
                                                wire::version_range(hello_.min_version, hello_.max_version)});
   }
-  if (hello_.purpose > wire::Purpose::kStore) return close(Errc::kBadField);
+  if (hello_.purpose > wire::Purpose::kDrain) return close(Errc::kBadField);
   if (auto error = loop_.admission().check(hello_)) return refuse(*error, hello_.rank);
   auto credential = loop_.admission().credential_of(hello_);
   if (!credential) return refuse(credential.error(), hello_.rank);
@@ -110,7 +111,22 @@ void Connection::on_request() {
       return finish();
     case wire::Purpose::kGather: return on_gather();
     case wire::Purpose::kStore: return on_store();
+    case wire::Purpose::kDrain: return on_drain();
   }
+}
+
+void Connection::on_drain() {
+  if (!accept_query<wire::StatusQuery>()) return;
+  if (wire::job_name(hello_) != wire::kReducerJob)
+    return refuse({Errc::kUnauthenticated, "a drain needs the pool key, a job token is not enough"});
+  const std::string here = transport::tcp::endpoint_text(transport::tcp::local_host(socket().fd()), 0);
+  if (!credential_ && !peer().starts_with(here.substr(0, here.size() - 1)))  // "10.0.0.3:"
+    return refuse({Errc::kUnauthenticated,
+                   "reducer has no pool key (--key-file), so it can only be drained on its host"});
+  loop_.log().info("drain requested by " + peer());
+  send(wire::StatusReply{.json = loop_.status_json()});
+  finish();
+  loop_.drain();  // after this handler: a reducer without sessions closes all connections that do not finish
 }
 
 void Connection::on_store() {
