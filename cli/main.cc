@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   cli::add_bits_command(program, chosen);
   cli::add_check_command(program, chosen);
   cli::add_wait_command(program, chosen);
+  cli::add_drain_command(program, chosen);
   cli::add_install_command(program, chosen);
   cli::add_plan_command(program, chosen);
   cli::add_bench_commands(program, chosen, arguments);

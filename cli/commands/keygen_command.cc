@@ -80,6 +80,11 @@ int run_keygen(const KeygenFlags& flags) {
   config::Secret secret{};
   if (!makes_token) {
     secret = random_secret();
+  } else if (flags.job == wire::kReducerJob) {
+    throw Failure(bench::kExitUsage,
+                  fmt::format("job \"{}\" stands for the pool key itself: a token of it could "
+                              "drain reducers and change models",
+                              flags.job));
   } else {
     const auto key = bench::value_or_fail(config::read_secret_file(flags.key_file), bench::kExitConfig);
     secret = wire::job_token(std::as_bytes(std::span(key.secret)), flags.job);

@@ -56,7 +56,7 @@ void CredentialFlags::add_to(OptionSet& set) {
   set.text("--tls-key", tls_key_, "FILE", "private key of --tls-cert; empty: in the same file");
 }
 
-engine::Identity CredentialFlags::identity() const {
+engine::Identity CredentialFlags::identity(const char* job) const {
   if (on_command_line("--key-file") != nullptr && on_command_line("--token-file") != nullptr &&
       !key_file_.empty() && !token_file_.empty())
     throw Failure(bench::kExitUsage, "--key-file and --token-file are mutually exclusive");
@@ -67,7 +67,7 @@ engine::Identity CredentialFlags::identity() const {
     if (e.other_option != nullptr && on_command_line(e.other_option) == nullptr) ::unsetenv(e.other_variable);
   }
   engine::Identity identity;
-  if (const auto read = engine::read_credentials({}, identity); !read) {
+  if (const auto read = engine::read_credentials({.job = job}, identity); !read) {
     const bool is_unavailable = read.error().code == Errc::kUnsupported;
     throw Failure(is_unavailable ? bench::kExitUnavailable : bench::kExitConfig, read.error().text);
   }

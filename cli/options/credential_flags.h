@@ -16,7 +16,8 @@ class CredentialFlags {
   void add_to(OptionSet& set);
   // Exports the options and reads the result. Call it before other threads start. Throws Failure: kExitUsage
   // for contradictory options, kExitConfig for a file that cannot be used, kExitUnavailable without TLS.
-  [[nodiscard]] engine::Identity identity() const;
+  // `job` replaces the option and its variable; null: they decide.
+  [[nodiscard]] engine::Identity identity(const char* job = nullptr) const;
 
  private:
   std::string job_ = "default";

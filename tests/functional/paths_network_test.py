@@ -108,6 +108,15 @@ class Paths(SluiceTest):
             # Each stall is logged once.
             self.assertEqual(self.log_of("w0").count("no byte acknowledged"), 1)
 
+    def test_a_reducer_without_a_key_is_drained_by_its_host_only(self):
+        with self.pool():
+            with self.assertRaises(subprocess.CalledProcessError) as refused:
+                self.at("w0", "drain", self.addresses["r0"])
+            self.assertEqual((refused.exception.returncode, refused.exception.stdout), (69, ""))
+            self.assertIn("reducer has no pool key (--key-file), so it can only be drained on its host; a drain needs the pool key", refused.exception.stderr)
+            self.assertFalse(self.status("r0")["draining"])
+            self.assertRegex(self.at("r0", "drain", self.addresses["r0"]), r"ended after \d")
+
 
 if __name__ == "__main__":
     enter_namespaces()

@@ -13,21 +13,22 @@ namespace {
 
 constexpr Nanos kUsageTimeout = 5 * kSecond;
 
-Result<std::string> query_status_until(const config::Endpoint& reducer, const engine::Identity& identity,
-                                       Nanos deadline) {
+}  // namespace
+
+Result<StatusAnswer> request_status(const config::Endpoint& reducer, const engine::Identity& identity,
+                                    wire::Purpose purpose, Nanos timeout) {
+  const Nanos deadline = monotonic_now() + timeout;
   auto socket = engine::connect_once(reducer, identity, deadline);
   if (!socket) return add_context(engine::reducer_name(reducer), socket.error());
   auto handshake = engine::perform_handshake(std::move(*socket), reducer, engine::reducer_name(reducer),
-                                             identity, wire::Purpose::kStatus, 0, 0, deadline);
+                                             identity, purpose, 0, 0, deadline);
   if (!handshake) return tl::unexpected<Error>(handshake.error());
   wire::StatusQuery query;
   query.mac = engine::client_proof(*handshake, identity, 0);
   auto reply = engine::send_request<wire::StatusReply>(*handshake, query, deadline);
   if (!reply) return tl::unexpected<Error>(reply.error());
-  return std::move(reply->json);
+  return StatusAnswer{.welcome = std::move(handshake->welcome), .json = std::move(reply->json)};
 }
-
-}  // namespace
 
 engine::Identity identity_of_process() {
   engine::Identity identity;
@@ -38,7 +39,9 @@ engine::Identity identity_of_process() {
 
 Result<std::string> query_status(const config::Endpoint& reducer, const engine::Identity& identity,
                                  Nanos timeout) {
-  return query_status_until(reducer, identity, monotonic_now() + timeout);
+  auto answer = request_status(reducer, identity, wire::Purpose::kStatus, timeout);
+  if (!answer) return tl::unexpected(std::move(answer.error()));
+  return std::move(answer->json);
 }
 
 Result<PoolUsage> query_usage(const std::vector<config::Endpoint>& pool, const engine::Identity& identity,

@@ -24,6 +24,15 @@ namespace sluice::bench {
 [[nodiscard]] Result<std::string> query_status(const config::Endpoint& reducer,
                                                const engine::Identity& identity, Nanos timeout);
 
+struct StatusAnswer {
+  wire::Welcome welcome;
+  std::string json;
+};
+// The same on a connection with this purpose: kStatus, or kDrain, which makes the reducer drain.
+[[nodiscard]] Result<StatusAnswer> request_status(const config::Endpoint& reducer,
+                                                  const engine::Identity& identity, wire::Purpose purpose,
+                                                  Nanos timeout);
+
 // The resources that the reducers of a pool have used since their start. The difference of two values is the
 // cost of the work in between.
 struct PoolUsage {
