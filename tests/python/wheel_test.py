@@ -15,11 +15,6 @@ RANK = """
 import array, sys
 import sluice
 
-def files_of_the_tree():
-    """Returns the files outside of build/, without those that other tests of the same tree may write."""
-    folders = [entry for entry in ROOT.iterdir() if entry.name not in ("build", ".git")]
-    return sorted(path for entry in folders for path in [entry, *entry.rglob("*")] if "__pycache__" not in path.parts)
-
 
 class Array(array.array):
     @property
@@ -34,6 +29,12 @@ print(result.tolist(), sluice.__file__)
 print([line.split()[-1] for line in open("/proc/self/maps") if "libsluice" in line][0])
 """
 FILES = ("lib/libsluice.so.0", "lib/libnccl-net-sluice.so", "bin/sluice", "py.typed", "__init__.py", "__main__.py")
+
+
+def files_of_the_tree():
+    """Returns the files outside of build/, without those that other tests of the same tree may write."""
+    folders = [entry for entry in ROOT.iterdir() if entry.name not in ("build", ".git")]
+    return sorted(path for entry in folders for path in [entry, *entry.rglob("*")] if "__pycache__" not in path.parts)
 
 
 def outside(**extra):
