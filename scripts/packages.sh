@@ -12,12 +12,12 @@ BUILD_PACKAGES=(
   libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev
   zlib1g-dev
   libsqlite3-dev      # store/coordinator
-  libssl-dev          # OpenSSL 3, only for libsluice_tls.so
+  libssl-dev pkgconf  # OpenSSL 3, only for libsluice_tls.so
   libibverbs-dev      # headers; the library is loaded at run time
 )
 
 # Additional packages of the tests.
-TEST_PACKAGES=(libgtest-dev libgmock-dev python3 spin openssl pkgconf)
+TEST_PACKAGES=(libgtest-dev libgmock-dev python3 spin openssl)
 
 # Packages for the benchmarks, the instruction counts, the test with real NCCL (pip), the tests with
 # the label python (pip, venv), the wheel, and the coordinator with etcd. These steps are skipped without their packages.
