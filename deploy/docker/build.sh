@@ -12,7 +12,8 @@ usage: deploy/docker/build.sh [--push REGISTRY/NAME] [--tag T] [--tool TOOL] [--
   --tag T            tag of the images; default: the version
   --tool TOOL        docker, podman or buildah; default: the first of them that works here
   --base IMAGE       base image with apt-get, such as Debian 12 or Ubuntu 22.04; default: debian:12-slim
-  --packages FOLDER  folder with the .deb files of one version; default: build/packages, created by cpack from build/release
+  --packages FOLDER  folder with the .deb files of one version; default: build/packages, made from build/release, which
+                     ./quickstart.sh makes
 END
 }
 
@@ -78,8 +79,13 @@ esac
 
 if [[ -z "$packages" ]]; then
   packages=$root/build/packages
+  if [[ ! -e "$root/build/release/CMakeCache.txt" ]]; then
+    echo "build.sh: build/release does not exist; run ./quickstart.sh --build-only, or name the packages of a release: --packages build/artefacts" >&2
+    exit 69
+  fi
   # Always create the packages, because existing ones may be from an older build.
   echo "build.sh: creating the packages in build/packages from build/release" >&2
+  cmake --build "$root/build/release" --target sluice_artefacts >&2
   rm -f "$packages"/*.deb
   cpack --config "$root/build/release/CPackConfig.cmake" -B "$packages" >&2
   rm -rf "$packages/_CPack_Packages" # work folder of cpack, not part of an image

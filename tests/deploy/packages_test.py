@@ -1,7 +1,9 @@
 """Tests the Debian packages: lintian, and installation, use, reinstallation and removal on a system with only their
 dependencies."""
 
+import os
 import re
+import shutil
 
 import deploy_case
 from built_packages import base_root, field, packages
@@ -156,6 +158,39 @@ class Packages(DeployTest):
             self.assertTrue((plugin.parent / name).samefile(plugin), name)
         self.assertRegex(output, r"reduction +\d+ floats, correct")
         self.terminate(reducer, errors)
+
+
+class Parts(DeployTest):
+    def test_the_artefacts_leave_out_what_the_build_lacks(self):
+        """Without building: OpenSSL is one of the packages that may be missing."""
+        need("cmake", "ninja")
+        for have, expected in (("OFF", []), ("ON", ["lib/libsluice_tls.so", "lib/static_tls/libsluice_tls.so"])):
+            build = self.folder / have
+            self.command("cmake", "-G", "Ninja", "-S", deploy_case.ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DSLUICE_TESTS=OFF", f"-DSLUICE_TLS={have}")
+            output = self.command("ninja", "-C", build, "-n", "sluice_artefacts").stdout
+            self.assertEqual(sorted(set(re.findall(r"Linking CXX shared module (\S+tls\S+)", output))), expected)
+            self.assertIn("bin/sluice-gpu-bench", output)
+
+    def test_images_are_made_of_a_build_with_all_programs(self):
+        """quickstart.sh builds less. The tools only record their calls."""
+        shutil.copytree(deploy_case.ROOT / "deploy/docker", self.folder / "deploy/docker")
+        for name in ("VERSION", "deploy/project.env"):
+            shutil.copy(deploy_case.ROOT / name, self.folder / name)
+        tools = self.folder / "tools"
+        tools.mkdir()
+        for name in ("buildah", "cmake", "cpack"):
+            (tools / name).write_text(f'#!/bin/sh\necho "$(basename "$0") $*" >>{self.folder}/calls\n')
+            (tools / name).chmod(0o755)
+        build = (self.folder / "deploy/docker/build.sh", "--tool", "buildah", "reducer")
+        env = environment({"PATH": f"{tools}:{os.environ['PATH']}"})
+        self.assertIn("build/release does not exist; run ./quickstart.sh --build-only", self.command(*build, expect=69, env=env).stdout)
+        (self.folder / "build/release").mkdir(parents=True)
+        (self.folder / "build/release/CMakeCache.txt").touch()
+        self.command(*build, env=env)
+        calls = (self.folder / "calls").read_text().splitlines()
+        self.assertEqual([call.split()[0] for call in calls], ["cmake", "cpack", "buildah"])
+        self.assertTrue(calls[0].endswith("/build/release --target sluice_artefacts"), calls[0])
+
 
 
 if __name__ == "__main__":
