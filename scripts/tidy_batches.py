@@ -22,7 +22,6 @@ SIZE = 256
 # The headers and declarations of other sources change the meaning of these sources, and names_in() cannot detect it. They share
 # batches only with each other.
 KEPT_APART = {
-    "bench/micro/net_bench.cc",
     "bench/micro/ring_bench.cc",
     "config/sizing/plan.cc",
     "config/sizing/vm_catalog.cc",
