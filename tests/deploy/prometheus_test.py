@@ -19,6 +19,7 @@ import page_rules  # noqa: E402
 
 # Series that Prometheus itself adds.
 NOT_SERVED = {"up"}
+RULES_TEST = Path(__file__).with_name("prometheus_rules_test.yml")
 KEYWORDS = {"by", "without", "on", "ignoring", "sum", "max", "count", "rate", "increase", "histogram_quantile", "max_over_time", "changes", "and", "or", "unless", "label_values"}
 
 
@@ -55,10 +56,10 @@ class Promtool(SluiceTest):
     def test_rules_pass_their_tests(self):
         self.promtool("check", "rules", "rules.yml")
         self.promtool("check", "config", "scrape.yml")
-        self.promtool("test", "rules", "rules_test.yml")
+        self.promtool("test", "rules", RULES_TEST)
 
     def test_each_alert_is_tested_and_has_a_runbook(self):
-        tested = set(re.findall(r"alertname: (\w+)", (deploy_case.ROOT / "deploy/prometheus/rules_test.yml").read_text()))
+        tested = set(re.findall(r"alertname: (\w+)", RULES_TEST.read_text()))
         alerts = self.rule_lines("alert")
         self.assertEqual(tested, set(alerts))
         links = self.rule_lines("runbook_url")
