@@ -30,6 +30,15 @@ def locked_path(name):
         yield folder / name
 
 
+def create(folder):
+    """Runs cpack, which writes the packages to `folder`."""
+    done = subprocess.run(["cpack", "--config", deploy_case.BUILD / "CPackConfig.cmake", "-B", folder], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False, timeout=CREATION_TIMEOUT_S, env=environment({"SOURCE_DATE_EPOCH": "1700000000"}))
+    if done.returncode != 0:
+        raise AssertionError(f"cpack failed\n{done.stdout}")
+    shutil.rmtree(folder / "_CPack_Packages", ignore_errors=True)
+
+
 def packages(fresh=False):
     """Returns {"sluice-reducer": path of the .deb, ...}. Runs cpack if the program or the packaging has changed or with `fresh`."""
     need("cpack", "dpkg-deb", "dpkg-shlibdeps", "file", "gzip")
@@ -38,11 +47,7 @@ def packages(fresh=False):
         existing = list(folder.glob("*.deb"))
         if fresh or not existing or min(path.stat().st_mtime for path in existing) < max(path.stat().st_mtime for path in sources):
             shutil.rmtree(folder, ignore_errors=True)
-            done = subprocess.run(["cpack", "--config", deploy_case.BUILD / "CPackConfig.cmake", "-B", folder], stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, check=False, timeout=CREATION_TIMEOUT_S, env=environment())
-            if done.returncode != 0:
-                raise AssertionError(f"cpack failed\n{done.stdout}")
-            shutil.rmtree(folder / "_CPack_Packages", ignore_errors=True)
+            create(folder)
         return {path.name.split("_")[0]: path for path in sorted(folder.glob("*.deb"))}
 
 

@@ -6,7 +6,7 @@ import re
 import shutil
 
 import deploy_case
-from built_packages import base_root, field, packages
+from built_packages import base_root, create, field, packages
 from deploy_case import DeployTest, environment, main, need, program, until, version
 
 # Stands in for systemd's: /tmp/running has the running units, and the only enabled unit is the service.
@@ -48,6 +48,12 @@ class Packages(DeployTest):
         for deb in self.debs.values():
             for name in ("libnccl-net.so", "librccl-net.so"):
                 self.assertNotIn(f"/usr/lib/{name}", self.command("dpkg-deb", "-c", deb).stdout, "other packages use this name")
+
+    def test_a_second_run_makes_the_same_bytes(self):
+        create(self.folder / "again")
+        again = {path.name: path.read_bytes() for path in (self.folder / "again").glob("*.deb")}
+        self.assertEqual(sorted(again), sorted(deb.name for deb in self.debs.values()))
+        self.assertEqual([deb.name for deb in self.debs.values() if again[deb.name] != deb.read_bytes()], [])
 
     def test_lintian(self):
         need("lintian")
