@@ -1,7 +1,9 @@
 """TLS between real processes, by the job's token and by certificates, and refused connections. Certificates need the openssl program."""
 
+import os
 import re
 import subprocess
+import threading
 
 from sluice_process import SluiceTest, main
 
@@ -126,6 +128,21 @@ class FilesOfAReducerTest(SluiceTest):
                     done = self.expect_error(code, message, "reducer", "--listen", "127.0.0.1:0", "--tls", "require", *options, *mode)
                     self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.run_sluice("reducer", "--listen", "127.0.0.1:0", "--tls", "require", "--tls-cert", good, "--tls-client-ca", authority.ca, "--check-config")
+
+
+    def test_files_may_be_pipes(self):
+        """As the shell's <(command): each can be read once."""
+        authority = Authority(self.folder)
+        authority.certificate("reducer", "IP:127.0.0.1")
+
+        def pipe(file):
+            path = self.folder / f"{file.name}.pipe"
+            os.mkfifo(path)
+            threading.Thread(target=path.write_bytes, args=(file.read_bytes(),), daemon=True).start()
+            return path
+
+        _, address = self.start_reducer("--tls", "require", "--tls-cert", pipe(self.folder / "reducer.crt"), "--tls-key", pipe(self.folder / "reducer.key"))
+        self.run_sluice("status", "--reducers", address, env={"SLUICE_TLS": "require", "SLUICE_TLS_CA": str(pipe(authority.ca))})
 
 
 @needs("program:openssl")

@@ -3,6 +3,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <cerrno>
@@ -36,21 +37,13 @@ struct FreeSsl {
   void operator()(SSL_CTX* c) const noexcept { SSL_CTX_free(c); }
 };
 
-// Why the system cannot read the file; null: it can.
-const char* unreadable(const char* path) noexcept {
-  errno = 0;
-  std::FILE* const file = std::fopen(path, "re");
-  if (file == nullptr) return std::strerror(errno);
-  const bool failed = std::fgetc(file) == EOF && std::ferror(file) != 0;
-  const int error = errno;
-  std::fclose(file);
-  return failed ? std::strerror(error) : nullptr;
-}
-
-// Why OpenSSL refused the file that it has just read.
-const char* refusal_of_file() noexcept {
+// Why OpenSSL refused the file. Nothing else may read it: a pipe is empty then.
+const char* refusal_of(const char* file) noexcept {
   const unsigned long first = ERR_peek_error();
   const int reason = ERR_GET_REASON(first);
+  if (ERR_SYSTEM_ERROR(first)) return std::strerror(reason);
+  struct stat about {};
+  if (::stat(file, &about) == 0 && S_ISDIR(about.st_mode)) return std::strerror(EISDIR);
   if (reason == ERR_R_UNSUPPORTED || (ERR_GET_LIB(first) == ERR_LIB_PEM && reason == PEM_R_NO_START_LINE))
     return "the file has no such PEM block";
   if (reason == ERR_R_INTERRUPTED_OR_CANCELLED) return "the key has a password; remove it";
@@ -91,9 +84,9 @@ ValidityText invalidity_of(const X509_STORE* store) noexcept {
 class ErrorText {
  public:
   ErrorText(char* out, size_t bytes) noexcept : out_(out), bytes_(bytes) {}
-  // "cannot load private key /k: Permission denied". Null `reason`: from OpenSSL.
-  bool refuse(const char* what, const char* file, const char* reason) const noexcept {
-    return write({"cannot load ", what, " ", file, ": ", reason != nullptr ? reason : refusal_of_file()});
+  // "cannot load private key /k: Permission denied", from OpenSSL.
+  bool refuse(const char* what, const char* file) const noexcept {
+    return write({"cannot load ", what, " ", file, ": ", refusal_of(file)});
   }
   // The texts without a separator.
   bool write(std::initializer_list<const char*> texts) const noexcept {
@@ -112,26 +105,22 @@ class ErrorText {
 
 bool load_certificate(SSL_CTX* c, const SluiceTlsFiles& files, const ErrorText& error) noexcept {
   const char* const key = files.key != nullptr ? files.key : files.certificate;
-  if (const char* why = unreadable(files.certificate))
-    return error.refuse("certificate", files.certificate, why);
-  if (const char* why = unreadable(key)) return error.refuse("private key", key, why);
   if (SSL_CTX_use_certificate_chain_file(c, files.certificate) != 1)
-    return error.refuse("certificate", files.certificate, nullptr);
+    return error.refuse("certificate", files.certificate);
   if (const ValidityText text = invalidity_of(SSL_CTX_get0_certificate(c)); text[0] != 0)
     return error.write({"certificate ", files.certificate, " ", text.data()});
   if (SSL_CTX_use_PrivateKey_file(c, key, SSL_FILETYPE_PEM) != 1) {
     const unsigned long first = ERR_peek_error();
     if (ERR_GET_LIB(first) == ERR_LIB_X509 && ERR_GET_REASON(first) == X509_R_KEY_VALUES_MISMATCH)
       return error.write({"private key ", key, " is not that of certificate ", files.certificate});
-    return error.refuse("private key", key, nullptr);
+    return error.refuse("private key", key);
   }
   return true;
 }
 
 bool load_authorities(SSL_CTX* c, const char* file, const ErrorText& error) noexcept {
-  constexpr const char* kWhat = "certificate authority";
-  if (const char* why = unreadable(file)) return error.refuse(kWhat, file, why);
-  if (SSL_CTX_load_verify_locations(c, file, nullptr) != 1) return error.refuse(kWhat, file, nullptr);
+  if (SSL_CTX_load_verify_locations(c, file, nullptr) != 1)
+    return error.refuse("certificate authority", file);
   if (const ValidityText text = invalidity_of(SSL_CTX_get_cert_store(c)); text[0] != 0)
     return error.write({"certificate authority ", file, " ", text.data()});
   return true;
