@@ -117,21 +117,37 @@ bool SluiceTlsStream::open(const SluiceTlsContext& context, int fd, const Sluice
   return false;
 }
 
+void SluiceTlsStream::on(Event event) noexcept {
+  using enum State;
+  static constexpr State kNext[][6] = {
+      // HandshakeDone, PeerCloses, SelfCloses, Flood, Error, ConnectionEnd
+      {kOpen, kPeerClosed, kHandshake, kHandshake, kFailed, kLost},   // kHandshake
+      {kOpen, kPeerClosed, kSelfClosed, kFlooded, kFailed, kLost},    // kOpen
+      {kPeerClosed, kPeerClosed, kClosed, kFlooded, kFailed, kLost},  // kPeerClosed
+      {kSelfClosed, kClosed, kSelfClosed, kFlooded, kFailed, kLost},  // kSelfClosed
+      {kClosed, kClosed, kClosed, kFlooded, kFailed, kLost},          // kClosed
+      {kFlooded, kFlooded, kFlooded, kFlooded, kFailed, kFailed},     // kFlooded
+      {kFailed, kFailed, kFailed, kFailed, kFailed, kFailed},         // kFailed
+      {kLost, kLost, kLost, kLost, kLost, kLost},                     // kLost
+  };
+  state_ = kNext[static_cast<size_t>(state_)][static_cast<size_t>(event)];
+}
+
 int SluiceTlsStream::fail(const char* what) noexcept {
-  if (!failed_ && flooded_) {
+  const Event event = sluice::tls::connection_ended() ? Event::kConnectionEnd : Event::kError;
+  if (state_ == State::kFlooded) {
     std::snprintf(error.data(), error.size(),
                   "%s: unexpected handshake messages or repeated key updates from the peer", what);
-  } else if (!failed_) {
-    ended_without_alert_ = sluice::tls::connection_ended();
+  } else if (!has_failed()) {
     sluice::tls::format_error(ssl_, what, error.data(), error.size());
   }
   ERR_clear_error();
-  failed_ = true;
+  on(event);
   return -1;
 }
 
 SluiceTlsStep SluiceTlsStream::failed_step() const noexcept {
-  return ended_without_alert_ ? kSluiceTlsPeerEnded : kSluiceTlsFailed;
+  return state_ == State::kLost ? kSluiceTlsPeerEnded : kSluiceTlsFailed;
 }
 
 // Checks what OpenSSL does not require: the client names a protocol, the server uses the pre-shared key, if
@@ -139,7 +155,7 @@ SluiceTlsStep SluiceTlsStream::failed_step() const noexcept {
 bool SluiceTlsStream::check_negotiation() noexcept {
   const auto refuse = [this](const char* text) {
     std::snprintf(error.data(), error.size(), "TLS handshake: %s", text);
-    failed_ = true;
+    on(Event::kError);
     return false;
   };
   const unsigned char* name = nullptr;
@@ -160,25 +176,26 @@ void SluiceTlsStream::on_record(bool is_data) noexcept {
 }
 
 void SluiceTlsStream::on_handshake_message(std::span<const unsigned char> message) noexcept {
-  if (!handshake_done_) return;
+  if (state_ == State::kHandshake) return;
   const bool plain_update =
       message.size() == 5 && message[0] == SSL3_MT_KEY_UPDATE && message[4] == SSL_KEY_UPDATE_NOT_REQUESTED;
-  flooded_ |= !plain_update || std::exchange(unused_key_, true);
+  if (!plain_update || std::exchange(unused_key_, true)) on(Event::kFlood);
 }
 
 SluiceTlsStep SluiceTlsStream::handshake() noexcept {
-  if (failed_) return failed_step();
+  if (has_failed()) return failed_step();
   short_read_ = false;
   ERR_clear_error();
-  const int done = handshake_done_ ? 1 : SSL_do_handshake(ssl_);
+  const bool is_first = state_ == State::kHandshake;
+  const int done = is_first ? SSL_do_handshake(ssl_) : 1;
   const int ssl_error = done == 1 ? SSL_ERROR_NONE : SSL_get_error(ssl_, done);
-  if (done == 1 && !handshake_done_) {
-    handshake_done_ = true;
+  if (done == 1 && is_first) {
+    on(Event::kHandshakeDone);
     if (!check_negotiation()) return kSluiceTlsFailed;
   }
   if (done != 1 && ssl_error != SSL_ERROR_WANT_READ) static_cast<void>(fail("TLS handshake"));
   const Flush flushed = flush();  // sends an alert too
-  if (failed_ || flushed == Flush::kBroken) {
+  if (has_failed() || flushed == Flush::kBroken) {
     static_cast<void>(fail("TLS handshake"));
     return failed_step();
   }
@@ -194,15 +211,16 @@ ssize_t SluiceTlsStream::receive(std::span<const iovec> blocks) noexcept {
     auto* const to = static_cast<unsigned char*>(block.iov_base);
     for (size_t have = 0; have < block.iov_len;) {
       size_t got = 0;
-      if (!failed_ && !peer_ended_) {
-        if (SSL_read_ex(ssl_, to + have, block.iov_len - have, &got) == 1 && !flooded_) {
+      if (!has_ended()) {
+        const bool has_read = SSL_read_ex(ssl_, to + have, block.iov_len - have, &got) == 1;
+        if (has_read && state_ != State::kFlooded) {
           have += got;
           total += got;
           continue;
         }
-        const int ssl_error = flooded_ ? SSL_ERROR_SSL : SSL_get_error(ssl_, 0);
+        const int ssl_error = state_ == State::kFlooded ? SSL_ERROR_SSL : SSL_get_error(ssl_, 0);
         if (ssl_error == SSL_ERROR_ZERO_RETURN) {
-          peer_ended_ = true;
+          on(Event::kPeerCloses);
         } else if (ssl_error != SSL_ERROR_WANT_READ) {
           static_cast<void>(fail("TLS"));
           // Sends the alert.
@@ -210,8 +228,8 @@ ssize_t SluiceTlsStream::receive(std::span<const iovec> blocks) noexcept {
         }
       }
       if (total > 0) return static_cast<ssize_t>(total);
-      if (peer_ended_) return 0;
-      errno = failed_ ? ECONNRESET : EAGAIN;
+      if (peer_has_closed()) return 0;
+      errno = has_failed() ? ECONNRESET : EAGAIN;
       return -1;
     }
   }
@@ -241,8 +259,8 @@ ssize_t SluiceTlsStream::send(std::span<const iovec> blocks) noexcept {
     static_cast<void>(fail("TLS"));
     return reset();
   };
-  if (failed_) return reset();
-  if (close_notify_sent_) return broken();
+  if (has_failed()) return reset();
+  if (self_has_closed()) return broken();
   ERR_clear_error();
   Cursor at(blocks);
   at.skip(plaintext_bytes_);
@@ -279,13 +297,13 @@ ssize_t SluiceTlsStream::send(std::span<const iovec> blocks) noexcept {
 }
 
 bool SluiceTlsStream::send_close_notify() noexcept {
-  if (failed_) return true;
-  if (!close_notify_sent_ && handshake_done_) {
+  if (has_failed()) return true;
+  if (!self_has_closed() && state_ != State::kHandshake) {
     ERR_clear_error();
     if (SSL_shutdown(ssl_) < 0) static_cast<void>(fail("TLS"));
     ERR_clear_error();
+    on(Event::kSelfCloses);
   }
-  close_notify_sent_ = true;
   return flush() != Flush::kWouldBlock;
 }
 
@@ -310,7 +328,7 @@ SluiceTlsStream::Flush SluiceTlsStream::flush() noexcept {
 
 int SluiceTlsStream::buffer_ciphertext(const char* data, int bytes) noexcept {
   const size_t more = bytes > 0 ? static_cast<size_t>(bytes) : 0;
-  if (flooded_ || ciphertext_end_ + more > 2 * kMaxCiphertext) return -1;
+  if (state_ == State::kFlooded || ciphertext_end_ + more > 2 * kMaxCiphertext) return -1;
   if (ciphertext_capacity_ - ciphertext_end_ < more) {
     // Grows with use, so that the buffer of a control connection stays small.
     const size_t capacity = std::max(2 * ciphertext_capacity_, ciphertext_end_ + more);
@@ -325,7 +343,7 @@ int SluiceTlsStream::buffer_ciphertext(const char* data, int bytes) noexcept {
 }
 
 int SluiceTlsStream::read_ciphertext(char* to, int bytes, bool& again) noexcept {
-  if (flooded_) return -1;
+  if (state_ == State::kFlooded) return -1;
   if (short_read_) {  // the socket is empty; another call would be wasted
     again = true;
     return -1;

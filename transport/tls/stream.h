@@ -28,7 +28,7 @@ struct SluiceTlsStream {
   [[nodiscard]] ssize_t receive(std::span<const iovec> blocks) noexcept;
   [[nodiscard]] ssize_t send(std::span<const iovec> blocks) noexcept;
   [[nodiscard]] bool send_close_notify() noexcept;
-  [[nodiscard]] bool has_ended() const noexcept { return failed_ || peer_ended_; }
+  [[nodiscard]] bool has_ended() const noexcept { return has_failed() || peer_has_closed(); }
   [[nodiscard]] bool has_pending_bytes() const noexcept { return has_ended() || SSL_has_pending(ssl_) == 1; }
 
   // For the BIO.
@@ -49,7 +49,30 @@ struct SluiceTlsStream {
 
  private:
   enum class Flush : uint8_t { kAll, kWouldBlock, kBroken };
+  // Each side closes with a close_notify of its own. kFlooded: the peer sent handshake messages that Sluice
+  // never sends; the call in progress fails. kLost: the connection ended without an alert.
+  enum class State : uint8_t {
+    kHandshake,
+    kOpen,
+    kPeerClosed,
+    kSelfClosed,
+    kClosed,
+    kFlooded,
+    kFailed,
+    kLost
+  };
+  enum class Event : uint8_t { kHandshakeDone, kPeerCloses, kSelfCloses, kFlood, kError, kConnectionEnd };
 
+  void on(Event event) noexcept;
+  [[nodiscard]] bool has_failed() const noexcept {
+    return state_ == State::kFailed || state_ == State::kLost;
+  }
+  [[nodiscard]] bool peer_has_closed() const noexcept {
+    return state_ == State::kPeerClosed || state_ == State::kClosed;
+  }
+  [[nodiscard]] bool self_has_closed() const noexcept {
+    return state_ == State::kSelfClosed || state_ == State::kClosed;
+  }
   [[nodiscard]] bool prepare_psk(const unsigned char* psk) noexcept;
   [[nodiscard]] bool check_negotiation() noexcept;
   [[nodiscard]] Flush flush() noexcept;
@@ -60,16 +83,11 @@ struct SluiceTlsStream {
   SSL* ssl_ = nullptr;
   SSL_SESSION* psk_ = nullptr;
   int fd_ = -1;
+  State state_ = State::kHandshake;
   bool server_ = false;
-  bool handshake_done_ = false;
-  bool failed_ = false;
-  bool ended_without_alert_ = false;  // the cause of failed_ is the end of the connection
-  bool socket_ended_ = false;
-  bool peer_ended_ = false;  // the peer sent close_notify
-  bool close_notify_sent_ = false;
-  bool flooded_ = false;     // the peer sent handshake messages that Sluice never sends
-  bool unused_key_ = false;  // the peer changed its key and has sent no data with it yet
-  bool short_read_ = false;  // the last read emptied the socket
+  bool socket_ended_ = false;  // for reads
+  bool unused_key_ = false;    // the peer changed its key and has sent no data with it yet
+  bool short_read_ = false;    // the last read emptied the socket
   uint64_t rekey_after_ = 0;
   uint64_t records_ = 0;  // sent with the current key
 
