@@ -1,7 +1,8 @@
 """usage: torch_conformance_rank.py BACKEND MODE: a rank of two that use what torch promises of every backend. Prints JSON with the results.
 
 results: hooks whose futures wait for futures, names of arguments, split_group, torch.compile. once: one all_reduce. pool: one all_reduce, prints
-"joined", and when a line comes on stdin uses sessions that are opened then. few: sessions of the library, until one more descriptor lets rank 1 open it. addresses PORT:
+"joined", and when stdin has the number of reducers that the session gets, or 0, uses sessions that are opened then. keyed: an all_reduce in groups of the default
+one, whose options have the key $KEY. few: sessions of the library, until one more descriptor lets rank 1 open it. addresses PORT:
 where a rank would let the others meet by the variables that choose it."""
 
 import faulthandler
@@ -146,7 +147,11 @@ def later_sessions():
     x = torch.ones(1)
     dist.all_reduce(x)
     print("joined", flush=True)
-    sys.stdin.readline()
+    reducers = int(sys.stdin.readline())
+    least = torch.tensor(0)
+    while least.item() != reducers:  # an operation lets the ranks enter a new view
+        least.fill_(len(dist.group.WORLD.session().reducers().split(",")) if reducers else 0)
+        dist.all_reduce(least, dist.ReduceOp.MIN)
     group = dist.new_group([0, 1])
     wholes = [torch.zeros(1 << 19), torch.zeros(1 << 19)]
     for whole, where in zip(wholes, (dist.group.WORLD, group)):
@@ -154,6 +159,16 @@ def later_sessions():
     dist.all_reduce(x, group=group)
     return {"sum": x.item(), "gathered": [whole[:: 1 << 18].tolist() for whole in wholes], "reducers": group.session().reducers(),
             "gathered by": [where._gathers._session.stats().reducers for where in (dist.group.WORLD, group)]}
+
+
+def keyed():
+    groups = [dist.group.WORLD, dist.new_group([0, 1]), dist.new_group([0, 1], pg_options=sluice.torch.Options(tenant="acme"))]
+    if hasattr(dist.ProcessGroup, "split_group"):
+        groups.append(dist.split_group(None, [[0, 1]], pg_options=sluice.torch.Options(tenant="split")))
+    x = torch.ones(1)
+    for group in groups:
+        dist.all_reduce(x, group=group)
+    return [x.item(), len(groups)]
 
 
 def few_descriptors():
@@ -200,8 +215,8 @@ def main():
     if mode == "addresses":
         print(json.dumps(addresses(*rest)))
         return
-    join_torch(backend)
-    modes = {"results": lambda: results(backend), "once": lambda: nested(0).wait(), "pool": later_sessions, "few": few_descriptors}
+    join_torch(backend, **({"pg_options": sluice.torch.Options(job="train-7", key_file=os.environ["KEY"])} if mode == "keyed" else {}))
+    modes = {"results": lambda: results(backend), "once": lambda: nested(0).wait(), "pool": later_sessions, "keyed": keyed, "few": few_descriptors}
     print(json.dumps(modes[mode]()))
     dist.destroy_process_group()
 

@@ -17,14 +17,14 @@ class TorchConformance(TorchTest):
     def job(self, backend, mode, reducers="none", **extra):
         return self.start_ranks(RANK, 2, reducers, backend, mode, SLUICE_REDUCERS=reducers, MASTER_ADDR="127.0.0.1", **extra)
 
-    def later_sessions(self, reducers, change):
-        """Calls `change` between the first and the later sessions of a job. Returns what both ranks print."""
+    def later_sessions(self, reducers, change, count=0):
+        """Calls `change` between the first and the later sessions of a job, which wait until the first has `count` reducers. Returns what both ranks print."""
         ranks = self.job("sluice", "pool", reducers)
         for rank in ranks:
             self.assertEqual(rank.stdout.readline(), "joined\n")
         change()
         for rank in ranks:
-            rank.stdin.write("go\n")
+            rank.stdin.write(f"{count}\n")
             rank.stdin.flush()
         first, second = map(json.loads, self.outputs(ranks))
         self.assertEqual(first, second)
@@ -55,6 +55,24 @@ class TorchConformance(TorchTest):
             (_, kept), (leaving, other) = self.start_reducer(), self.start_reducer()
             change = (lambda reducer=leaving: reducer.signal(signal.SIGKILL)) if end == "kill" else lambda reducer=leaving: self.expect_drained(reducer)
             self.assertEqual(self.later_sessions(f"{other},{kept}", change), {**EXPECTED, "reducers": kept, "gathered by": [1, 1]})
+
+    def test_later_sessions_use_a_reducer_that_was_added(self):
+        (_, first), (_, added) = self.start_reducer(), self.start_reducer()
+        pool = self.write("pool.txt", first)
+        found = self.later_sessions(f"@{pool}", lambda: self.write("pool.txt", f"{first}\n{added}\n"), count=2)
+        self.assertEqual(found, {**EXPECTED, "reducers": f"{first},{added}", "gathered by": [2, 2]})
+
+    def test_groups_have_the_credentials_of_the_default_group(self):
+        key = self.make_key()
+        reducer, address = self.start_reducer("--key-file", key)
+        printed = self.outputs(self.job("sluice", "keyed", address, KEY=str(key)))
+        (total, groups), same = map(json.loads, printed)
+        self.assertEqual([total, groups], same)
+        self.assertEqual(total, 2 ** groups)
+        audit = [line for line in reducer.stderr().splitlines() if "audit: session of job" in line]
+        self.assertEqual(len(audit), groups)
+        for tenant, sessions in {"train-7": 2, "acme": 1, "split": groups - 3}.items():
+            self.assertEqual(sum(rf'job \"train-7\", tenant \"{tenant}\"' in line for line in audit), sessions, audit)
 
     def test_large_gathers_run_without_a_reducer_that_lacks_memory_for_them(self):
         _, reducer = self.start_reducer("--memory-limit", MEMORY_OF_THREE_SESSIONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional, Union
 
 from ..findings import OnFinding
@@ -23,7 +23,8 @@ class Options:
     on_finding: what happens when a reducer with --health finds a rank's contribution sick. "raise": wait() raises
         DistBackendError from UnhealthyGradient; a function: called with the sluice.Finding, on the thread that sees the end of
         the operation; None: nothing. The finding names the operation by its number in the group, kind and size.
-    job, tenant, key_file, token_file, tls, tls_ca, tls_cert, tls_key: as in Session; None: the variables."""
+    job, tenant, key_file, token_file, tls, tls_ca, tls_cert, tls_key: as in Session; None: those of the default group, or of the
+        group that is split, and without these the variables."""
 
     wire_dtype: Optional[str] = None
     wire_min_count: int = 8192
@@ -37,6 +38,16 @@ class Options:
     tls_ca: Optional[_Path] = None
     tls_cert: Optional[_Path] = None
     tls_key: Optional[_Path] = None
+
+
+# An option for one of a pair replaces both.
+_INHERITED = (("job",), ("tenant",), ("key_file", "token_file"), ("tls",), ("tls_ca",), ("tls_cert", "tls_key"))
+
+
+def inherit(options: Options, other: Options) -> Options:
+    """Returns `options` with what they do not set about credentials from `other`."""
+    names = [name for pair in _INHERITED if all(getattr(options, name) is None for name in pair) for name in pair]
+    return replace(options, **{name: getattr(other, name) for name in names})
 
 
 def options_of(pg_options: object) -> Optional[Options]:

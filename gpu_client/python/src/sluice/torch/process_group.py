@@ -22,7 +22,7 @@ from .forked import keep_in_children
 from .gather_session import GatherSession
 from .group_session import GroupSessions, agree
 from .offload import Operator, Started, are_dense, operator_of
-from .options import Options, options_of
+from .options import Options, inherit, options_of
 from .releases import GlooBackedGroup, also_named, untraced
 from .work import SessionWork
 
@@ -51,11 +51,11 @@ class SluiceGroup(GlooBackedGroup):
         self._gathers: Optional[GatherSession] = None  # None without dedicated reducers: links have no spare bandwidth then
         self._store = store
         self._timeout = timeout
-        self._group_options = group_options or Options()
+        self.group_options = group_options or Options()
         self._residuals: Optional[Residuals] = None  # without error feedback
         prefix, sessions, address = "", None, None
         if size > 1 and not options:
-            prefix, sessions, address = agree(store, rank, size, self._group_options, timeout)
+            prefix, sessions, address = agree(store, rank, size, self.group_options, timeout)
         super().__init__(store, rank, size, timeout, prefix, address, **options)
         keep_in_children(self._gloo)
         if sessions is not None:
@@ -66,7 +66,7 @@ class SluiceGroup(GlooBackedGroup):
             self._session = sessions.open(0, timeout)
         except Error as error:
             raise dist.DistBackendError(f"backend sluice: {error}") from error
-        if is_on(self._group_options.error_feedback, self._session.wire_dtype):
+        if is_on(self.group_options.error_feedback, self._session.wire_dtype):
             self._residuals = Residuals(limit=_MAX_RESIDUALS)
         if self._session.stats().reducers > 0:
             self._gathers = GatherSession(self._session, lambda reducers: sessions.open(2 if reducers == "none" else 1, timeout, reducers))
@@ -224,7 +224,8 @@ class SluiceGroup(GlooBackedGroup):
         if self.rank() not in ranks:
             return None
         name = group_name or f"{self.group_name}:split:{'_'.join(map(str, ranks))}"
-        options = options_of(opts) or self._group_options
+        options = options_of(opts)
+        options = self.group_options if options is None else inherit(options, self.group_options)
         group = SluiceGroup(dist.PrefixStore(f"{name}/", self._store), list(ranks).index(self.rank()), len(ranks), timeout or self._timeout, options)
         group._set_group_name(name)
         group._set_group_desc(group_desc or f"{self.group_desc}:split")
@@ -237,7 +238,7 @@ class SluiceGroup(GlooBackedGroup):
 
     def _residual_of(self, tensor: torch.Tensor) -> Optional[torch.Tensor]:
         """The residual of a tensor that the session rounds; a tensor is known by its memory."""
-        if self._residuals is None or tensor.dtype != torch.float32 or tensor.numel() < self._group_options.wire_min_count:
+        if self._residuals is None or tensor.dtype != torch.float32 or tensor.numel() < self.group_options.wire_min_count:
             return None
         return self._residuals.of((tensor.data_ptr(), tensor.numel()), tensor)
 

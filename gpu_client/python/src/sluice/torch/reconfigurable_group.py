@@ -47,5 +47,5 @@ class ReconfigurableGroup(SluiceGroup):
         if len(pairs) > 1:
             ids = [hashlib.sha256(f"sluice {opts.uuid} {index} {handles}".encode()).digest()[:16] for index in range(SESSIONS)]
             point = meeting.with_own_scope(pairs[0][1], meeting.own_addresses(self._store))
-            self._open_sessions(GroupSessions(ids, point, self._gloo.rank(), len(pairs), self._group_options), opts.timeout or self._timeout)
+            self._open_sessions(GroupSessions(ids, point, self._gloo.rank(), len(pairs), self.group_options), opts.timeout or self._timeout)
         return work
