@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import socket
+import subprocess
 import time
 import unittest
 
@@ -136,9 +137,8 @@ class StartedReducer(DeployTest):
                 self.assertEqual(process.wait(DEADLINE_S), 0)
                 self.assertIn("workers must prove a token", self.errors.read_text())
 
-    def test_a_reload_reaches_a_key_that_the_credential_lacks(self):
-        process, notifications = self.start_notifying()
-        self.wait_for(notifications, "READY=1")
+    def reload(self, process):
+        """Runs what ExecReload does to the main process of the unit. Returns the present key, and the copy of it."""
         present = self.folder / "etc.key"  # in place of /etc/sluice/pool.key; the credential stays a copy of the old one
         self.command(program(), "keygen", "--out", present)
         commands = re.findall(r"(?m)^ExecReload=(.*)$", unit_path("sluice-reducer.service").read_text())
@@ -147,9 +147,24 @@ class StartedReducer(DeployTest):
             for old, new in (("/etc/sluice/pool.key", str(present)), ("/run/%N", str(self.folder / "run")), ("$$", "$"), ("%%", "%")):
                 line = line.replace(old, new)
             self.command(*shlex.split(line.lstrip("+").replace("-HUP $MAINPID", f"-HUP {process.pid}")), env={**os.environ, "MAINPID": str(process.pid)})
-        until("the key is reread", lambda: "1 pool key" in self.errors.read_text())
         copy = self.folder / "run/pool.key"
-        self.assertEqual((copy.read_text(), copy.stat().st_mode & 0o777, copy.stat().st_uid), (present.read_text(), 0o400, os.getuid()))
+        self.assertEqual((copy.read_text(), copy.stat().st_mode & 0o777), (present.read_text(), 0o400))
+        return present, copy
+
+    def test_the_copy_of_the_key_belongs_to_the_reducers_user(self):
+        capabilities.need("root")
+        nobody = 65534
+        process = subprocess.Popen(["sleep", "1000"], user=nobody)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        _, copy = self.reload(process)
+        self.assertEqual(copy.stat().st_uid, nobody)
+
+    def test_a_reload_reaches_a_key_that_the_credential_lacks(self):
+        process, notifications = self.start_notifying()
+        self.wait_for(notifications, "READY=1")
+        present, _ = self.reload(process)
+        until("the key is reread", lambda: "1 pool key" in self.errors.read_text())
         address = f"127.0.0.1:{self.port_file.read_text().strip()}"
         self.command(program(), "status", "--reducers", address, "--key-file", present)
         self.command(program(), "status", "--reducers", address, "--key-file", self.folder / "pool.key", expect=69)

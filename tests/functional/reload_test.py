@@ -65,6 +65,7 @@ class ReloadTest(SluiceTest):
         reducer, address = self.start_reducer("--config", path, "--lanes", "1")
         if has_sanitizer(reducer):
             self.skipTest("left out: a sanitizer reserves memory of its own first")
+        self.hang_up(reducer)  # it has started all its threads
         self.write("reducer.toml", 'memory_limit = "32M"\n# ' + 900 * 1024 * "x" + "\n")
         limit_memory(reducer, 0)
         lines = self.hang_up(reducer)
