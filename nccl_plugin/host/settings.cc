@@ -209,6 +209,7 @@ SettingsResult read_settings(const char* const* environment) {
   r.size("SLUICE_MIN_BYTES", s.min_bytes, 0, UINT64_MAX);
   r.number("SLUICE_MIN_NODES", s.min_nodes, 2, 1u << 20);
   r.text("SLUICE_STATS_FILE", s.stats_file);
+  r.text("SLUICE_JOB", s.job);
   out.warnings = std::move(r.warnings);
   discover_reducers(environment, out);
   return out;

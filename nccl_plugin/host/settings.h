@@ -44,6 +44,7 @@ struct Settings {
   uint64_t min_bytes = 256 * kKiB;               // SLUICE_MIN_BYTES: smaller allreduces stay in NCCL
   uint32_t min_nodes = 3;                        // SLUICE_MIN_NODES: no gain with fewer nodes
   std::string stats_file;                        // SLUICE_STATS_FILE; empty: none (host/stats_file.h)
+  std::string job = "default";                   // SLUICE_JOB, for that file
 
   // The number of dedicated reducers.
   [[nodiscard]] size_t pool_size() const noexcept {

@@ -15,7 +15,6 @@
 
 #include "config/file_pattern.h"
 #include "config/json_text.h"
-#include "gpu_client/engine/join/credentials.h"
 #include "nccl_plugin/host/log.h"
 #include "nccl_plugin/host/settings.h"
 
@@ -45,7 +44,7 @@ void append_json(std::string& out, std::string_view text) {
 
 StatsLine::StatsLine(std::string_view kind) {
   text("time", utc_now()).text("host", config::host_name());
-  number("pid", static_cast<uint64_t>(getpid())).text("job", engine::read_job()).text("kind", kind);
+  number("pid", static_cast<uint64_t>(getpid())).text("job", settings().job).text("kind", kind);
 }
 
 void StatsLine::key(std::string_view name) {

@@ -13,8 +13,6 @@
 namespace sluice::engine {
 namespace {
 
-constexpr const char* kDefaultJob = "default";
-
 // A value, and the option or variable that it comes from.
 struct Value {
   std::string text;
@@ -62,7 +60,7 @@ Result<std::optional<wire::Digest>> read_token(CredentialOptions o, const std::s
 Result<void> read_credentials(const CredentialOptions& options, Identity& identity) {
   SLUICE_ASSIGN_OR_RETURN(job, short_name(read_value(options.job, "job", "SLUICE_JOB")));
   SLUICE_ASSIGN_OR_RETURN(tenant, short_name(read_value(options.tenant, "tenant", "SLUICE_TENANT")));
-  if (job.empty()) job = kDefaultJob;
+  if (job.empty()) job = "default";
   SLUICE_ASSIGN_OR_RETURN(token, read_token(options, job));
   SLUICE_ASSIGN_OR_RETURN(tls, read_tls_settings(options));
   identity.job = std::move(job);
@@ -70,11 +68,6 @@ Result<void> read_credentials(const CredentialOptions& options, Identity& identi
   identity.token = token;
   identity.tls = std::move(tls);
   return {};
-}
-
-std::string read_job() {
-  const std::string job = read_value(nullptr, "job", "SLUICE_JOB").text;
-  return job.empty() ? kDefaultJob : job;
 }
 
 Result<std::shared_ptr<const TlsSettings>> read_tls_settings(const CredentialOptions& options) {

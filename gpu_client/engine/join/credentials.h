@@ -37,8 +37,6 @@ struct TlsSettings {
 // be read, and kUnsupported if TLS is on but its library cannot be loaded, with the option or the variable.
 [[nodiscard]] Result<void> read_credentials(const CredentialOptions& options, Identity& identity);
 
-// The name of the job, for a client without options of its own.
-[[nodiscard]] std::string read_job();
 // Reads the TLS options, and loads the TLS library unless TLS is off. Returns null when TLS is off.
 [[nodiscard]] Result<std::shared_ptr<const TlsSettings>> read_tls_settings(
     const CredentialOptions& options = {});

@@ -20,17 +20,19 @@ TEST(PluginSettings, HaveDefaults) {
   EXPECT_THAT(r.warnings, IsEmpty());
   EXPECT_THAT(r.settings.reducers, IsEmpty());
   EXPECT_EQ(r.settings.net_name, "SLUICE");
+  EXPECT_EQ(r.settings.job, "default");
   EXPECT_EQ(r.settings.window_bytes, 2 * kMiB);
   EXPECT_TRUE(r.settings.fault_tolerant);
   EXPECT_EQ(r.settings.resume_timeout, 2 * kSecond);
 }
 
 TEST(PluginSettings, ReadVariables) {
-  const auto r = read({"SLUICE_REDUCERS=node1,node2:8000*2", "SLUICE_NET=always", "SLUICE_OFFLOAD=never",
-                       "SLUICE_IFNAME=^docker", "NCCL_SOCKET_IFNAME=eth", "SLUICE_STREAMS=7",
-                       "SLUICE_MIN_BYTES=1M", "SLUICE_CONNECT_TIMEOUT=5s", "SLUICE_JOIN_TIMEOUT=90s",
-                       "SLUICE_NO_CRC=1", "SLUICE_THREADS=0", "SLUICE_MIN_NODES=2", "SLUICE_WINDOW=4M",
-                       "SLUICE_SLOT=128K", "SLUICE_SURVIVE=0", "SLUICE_RESUME_TIMEOUT=500ms"});
+  const auto r =
+      read({"SLUICE_REDUCERS=node1,node2:8000*2", "SLUICE_NET=always", "SLUICE_OFFLOAD=never",
+            "SLUICE_IFNAME=^docker", "NCCL_SOCKET_IFNAME=eth", "SLUICE_STREAMS=7", "SLUICE_MIN_BYTES=1M",
+            "SLUICE_CONNECT_TIMEOUT=5s", "SLUICE_JOIN_TIMEOUT=90s", "SLUICE_NO_CRC=1", "SLUICE_THREADS=0",
+            "SLUICE_MIN_NODES=2", "SLUICE_WINDOW=4M", "SLUICE_SLOT=128K", "SLUICE_SURVIVE=0",
+            "SLUICE_RESUME_TIMEOUT=500ms", "SLUICE_JOB=train-7"});
   EXPECT_THAT(r.warnings, IsEmpty());
   ASSERT_EQ(r.settings.reducers.size(), 2U);
   EXPECT_EQ(r.settings.reducers[1].weight, 2);
@@ -45,6 +47,7 @@ TEST(PluginSettings, ReadVariables) {
   EXPECT_FALSE(r.settings.own_thread);
   EXPECT_FALSE(r.settings.fault_tolerant);
   EXPECT_EQ(r.settings.resume_timeout, 500 * kMillisecond);
+  EXPECT_EQ(r.settings.job, "train-7");
 }
 
 TEST(PluginSettings, ReadHowWorkersReduceThemselves) {
