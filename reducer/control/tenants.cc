@@ -13,11 +13,15 @@ std::string needs(uint64_t bytes) {
   return "session needs " + std::to_string(bytes) + " bytes; the memory limit ";
 }
 
-std::optional<Error> check_limit(const std::string& whose, uint64_t bytes, uint64_t limit,
+std::string remedy(const char* option) {
+  return std::string("; use a smaller window, or raise ") + option + " of the reducer";
+}
+
+std::optional<Error> check_limit(const std::string& whose, const char* option, uint64_t bytes, uint64_t limit,
                                  uint64_t reserved) {
   if (bytes <= limit - std::min(reserved, limit)) return std::nullopt;
   return Error{Errc::kMemoryLimit, needs(bytes) + whose + "is " + std::to_string(limit) + " bytes, " +
-                                       std::to_string(reserved) + " of them reserved"};
+                                       std::to_string(reserved) + " of them reserved" + remedy(option)};
 }
 
 }  // namespace
@@ -38,14 +42,15 @@ std::optional<Error> Tenants::check_limits(const std::string& name, uint64_t byt
   std::optional<Error> error;
   if (options_.session_memory_limit != 0 && bytes > options_.session_memory_limit) {
     error = Error{Errc::kMemoryLimit, needs(bytes) + "of a session is " +
-                                          std::to_string(options_.session_memory_limit) + " bytes"};
+                                          std::to_string(options_.session_memory_limit) + " bytes" +
+                                          remedy("--session-memory-limit")};
   }
   Tenant& tenant = find_or_add(name);
   if (!error && options_.tenant_memory_limit != 0) {
-    error = check_limit("of tenant \"" + name + "\" ", bytes, options_.tenant_memory_limit,
-                        tenant.reserved_bytes);
+    error = check_limit("of tenant \"" + name + "\" ", "--tenant-memory-limit", bytes,
+                        options_.tenant_memory_limit, tenant.reserved_bytes);
   }
-  if (!error) error = check_limit("", bytes, options_.memory_limit, total_reserved);
+  if (!error) error = check_limit("", "--memory-limit", bytes, options_.memory_limit, total_reserved);
   if (error) ++tenant.refused;
   return error;
 }

@@ -51,13 +51,16 @@ TEST_F(ReducerTenantTest, RefusesATenantOverItsLimitAndServesTheOthers) {
   EXPECT_EQ(refused.code, Errc::kMemoryLimit);
   EXPECT_THAT(refused.text, AllOf(HasSubstr("needs " + std::to_string(one)), HasSubstr("tenant \"acme\""),
                                   HasSubstr("is " + std::to_string(2 * one) + " bytes, " +
-                                            std::to_string(2 * one) + " of them reserved")));
+                                            std::to_string(2 * one) + " of them reserved"),
+                                  HasSubstr("raise --tenant-memory-limit of the reducer")));
+  EXPECT_EQ(refusal({.session = session_id(3), .rank = 1, .ranks = 2, .tenant = "acme"}).text, refused.text)
+      << "the same on every rank";
   auto other = start_session(port(), {.session = session_id(4), .ranks = 2, .tenant = "other"});
   for (auto* ranks : {&first, &second, &other}) expect_sums(*ranks, 0);
 
   EXPECT_EQ(tenant("acme")["sessions"], 2);
   EXPECT_EQ(tenant("acme")["reserved_bytes"], 2 * one);
-  EXPECT_EQ(tenant("acme")["refused"], 1);
+  EXPECT_EQ(tenant("acme")["refused"], 2);
   EXPECT_EQ(tenant("other")["refused"], 0);
   // The two sessions of "acme" did the same work as the one of "other" each.
   EXPECT_GT(tenant("acme")["served_bytes"], 0);
