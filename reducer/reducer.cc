@@ -241,21 +241,22 @@ class RunningReducer final : public Reducer {
     for (const auto& lane : lanes_) all.push_back(lane->lane().counters().turns.get());
     return all;
   }
-  Result<void> reconfigure(const ReloadableOptions& requested) override {
+  Result<std::optional<config::SecretFile>> reconfigure(const ReloadableOptions& requested) override {
     ReloadableOptions options = requested;
     if (options.memory_limit == 0) options.memory_limit = config::host_limits().memory_bytes / 2;
     if (auto error = check_weights(options.weights, options.default_weight))
       return tl::unexpected(std::move(*error));
-    std::vector<config::Secret> keys;
+    std::optional<config::SecretFile> file;
     if (!options_.key_file.empty()) {
-      const auto file = read_pool_keys(options_, true);
-      if (!file) return tl::unexpected(file.error());
-      keys = keys_of(*file);
+      SLUICE_ASSIGN_OR_RETURN(read, read_pool_keys(options_, true));
+      file = std::move(read);
     }
-    auto tls = make_tls(options_.tls, options.tls_files, !keys.empty() || options_.token);
+    auto tls = make_tls(options_.tls, options.tls_files, file || options_.token);
     if (!tls) return tl::unexpected(std::move(tls.error()));
-    control_loop_.reconfigure(std::move(options), std::move(*tls), std::move(keys));
-    return {};
+    if (file && !file->warning.empty()) ReducerLog(options_.hosted).warn(file->warning);
+    control_loop_.reconfigure(std::move(options), std::move(*tls),
+                              file ? keys_of(*file) : std::vector<config::Secret>());
+    return file;
   }
   std::string status_json() override { return control_loop_.query_status(); }
   void request_status(std::function<void(std::string)> reply) override {

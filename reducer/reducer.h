@@ -163,9 +163,10 @@ class Reducer {
   [[nodiscard]] virtual std::optional<std::vector<uint64_t>> lane_turns(Nanos timeout) = 0;
 
   // Applies all options, or none of them and returns the error of check_options(). New weights apply to the
-  // shares of the capacity at once; the order of folds keeps the weight that a session started with. Any
-  // thread.
-  [[nodiscard]] virtual Result<void> reconfigure(const ReloadableOptions& options) = 0;
+  // shares of the capacity at once; the order of folds keeps the weight that a session started with. Returns
+  // the pool keys that it has read, if there is a key file. Any thread.
+  [[nodiscard]] virtual Result<std::optional<config::SecretFile>> reconfigure(
+      const ReloadableOptions& options) = 0;
 
   // The status that `sluice status` prints, as one JSON object with the keys of docs/guides/operate.md. Any
   // thread.

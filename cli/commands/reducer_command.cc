@@ -111,27 +111,27 @@ std::string joined(const std::vector<std::string>& items) {
   return fmt::format("{}", fmt::join(items, ", "));
 }
 
-// Gives the models the keys that the reducer has reread. Returns what to log.
-std::string reload_keys(StoreService& models, const reducer::ReducerOptions& options) {
-  if (options.key_file.empty()) return {};
-  const auto keys = reducer::read_pool_keys(options, true);
-  if (!keys) return {};  // replaced in the last millisecond: the reducer has the keys before
-  models.use_keys(*keys);
-  return keys->old_secret ? "; 2 pool keys" : "; 1 pool key";
-}
-
 // Handles SIGHUP: applies the reloadable options of the configuration file and rereads certificates and pool
 // keys. An invalid file changes nothing.
 void reload(reducer::Reducer& server, StoreService& models, const ReducerFlags& flags, const LogFlags& log) {
-  const auto changes =
-      flags.config_file().configuration->reload([&] { return server.reconfigure(flags.options()); });
+  std::optional<config::SecretFile> keys;
+  const auto changes = flags.config_file().configuration->reload([&]() -> Result<void> {
+    SLUICE_ASSIGN_OR_RETURN(tls, models.read_tls(flags.options()));
+    SLUICE_ASSIGN_OR_RETURN(read, server.reconfigure(flags.options()));
+    models.use(std::move(tls), read);
+    keys = read;
+    return {};
+  });
   if (!changes) return log::error("configuration not reloaded: " + changes.error().text);
   set_log_level(log.level);
   const reducer::ReducerOptions now = flags.options();
   const bool certificates = now.tls != reducer::TlsMode::kOff && !now.tls_files.certificate.empty();
   log::info("configuration reloaded: " +
             (changes->applied.empty() ? "no option changed" : joined(changes->applied)) +
-            (certificates ? "; certificates reloaded" : "") + reload_keys(models, now));
+            (certificates ? "; certificates reloaded" : "") +
+            (!keys              ? ""
+             : keys->old_secret ? "; 2 pool keys"
+                                : "; 1 pool key"));
   if (!changes->require_restart.empty())
     log::warn("changed options that require a restart: " + joined(changes->require_restart));
 }

@@ -11,6 +11,7 @@
 #include "config/endpoints.h"
 #include "config/host/host_limits.h"
 #include "config/host/writable_path.h"
+#include "core/assert.h"
 #include "core/log.h"
 #include "gpu_client/engine/join/handshake.h"
 #include "store/coordinator/etcd/etcd_coordinator.h"
@@ -47,25 +48,6 @@ Result<std::shared_ptr<store::Coordinator>> open_coordinator(const StoreServiceO
   return std::shared_ptr<store::Coordinator>(std::move(*opened));
 }
 
-// The identity with which this reducer connects to others, without its token.
-Result<engine::Identity> peer_identity(const reducer::ReducerOptions& reducer) {
-  engine::Identity identity;
-  identity.ranks = 1;
-  identity.job = wire::kReducerJob;
-  if (::getrandom(identity.session.bytes.data(), identity.session.bytes.size(), 0) < 0)
-    return fail(Errc::kSystem, "cannot get random bytes from the system");
-  // As this reducer serves TLS. It has no option for the authority of the others: SLUICE_TLS_CA.
-  const bool has_tls = reducer.tls != reducer::TlsMode::kOff;
-  auto tls = engine::read_tls_settings({.tls = !has_tls                               ? "off"
-                                               : reducer.tls == reducer::TlsMode::kOn ? "on"
-                                                                                      : "require",
-                                        .tls_cert = reducer.tls_files.certificate.c_str(),
-                                        .tls_key = reducer.tls_files.key.c_str()});
-  if (!tls) return tl::unexpected(tls.error());
-  identity.tls = std::move(*tls);
-  return identity;
-}
-
 Result<transport::tcp::Socket> connect_to_store(const engine::Identity& identity, const std::string& address,
                                                 Nanos deadline) {
   const auto endpoint = config::parse_endpoints(address);
@@ -77,21 +59,10 @@ Result<transport::tcp::Socket> connect_to_store(const engine::Identity& identity
   auto handshake = engine::perform_handshake(std::move(*socket), endpoint->front(), name, identity,
                                              wire::Purpose::kStore, 0, 0, deadline);
   if (!handshake) return tl::unexpected(handshake.error());
-  const wire::StoreRequest request{.mac = engine::client_proof(*handshake, identity, 0)};
+  const wire::StoreRequest request{.mac = engine::client_proof(*handshake, 0)};
   auto ready = engine::send_request<wire::StoreReady>(*handshake, request, deadline);
   if (!ready) return tl::unexpected(ready.error());
   return std::move(handshake->socket);
-}
-
-// Tries the tokens in turn while the other reducer refuses them.
-Result<transport::tcp::Socket> connect_with_any(const std::vector<std::optional<wire::Digest>>& tokens,
-                                                engine::Identity identity, const std::string& address,
-                                                Nanos deadline) {
-  for (size_t i = 0;; ++i) {
-    identity.token = tokens[i];
-    auto socket = connect_to_store(identity, address, deadline);
-    if (socket || socket.error().code != Errc::kUnauthenticated || i + 1 == tokens.size()) return socket;
-  }
 }
 
 uint64_t memory_limit(const StoreServiceOptions& options) {
@@ -137,22 +108,21 @@ Result<void> StoreService::open() {
 Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_t port,
                                  std::function<bool()> is_stopping) {
   if (options_.folder.empty()) return {};
+  std::optional<config::SecretFile> keys;
   if (!reducer.key_file.empty()) {
-    const auto keys = reducer::read_pool_keys(reducer, false);
-    if (!keys) return tl::unexpected(keys.error());
-    use_keys(*keys);
+    SLUICE_ASSIGN_OR_RETURN(read, reducer::read_pool_keys(reducer, false));
+    keys = read;
   }
-  auto identity = peer_identity(reducer);
-  if (!identity) return tl::unexpected(identity.error());
+  SLUICE_ASSIGN_OR_RETURN(tls, read_tls(reducer));
+  use(std::move(tls), keys);
   const std::string address = announced_address(options_.announce, reducer.listen_host, port);
   auto started = store::StoreServer::start(
       {.folder = options_.folder,
        .address = address,
        .is_stopping = std::move(is_stopping),
        .coordinator = std::move(coordinator_),
-       .connect = [this, identity = std::move(*identity)](
-                      const std::string& to,
-                      Nanos deadline) { return connect_with_any(peer_tokens(), identity, to, deadline); },
+       .connect = [this](const std::string& to,
+                         Nanos deadline) { return connect_to_store(*identity(), to, deadline); },
        .log = [](const std::string& line) { log::warn(line); },
        .monitor = monitor_});
   if (!started) return add_context("--state " + options_.folder, started.error());
@@ -162,22 +132,39 @@ Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_
   return {};
 }
 
-void StoreService::use_keys(const config::SecretFile& keys) {
-  const std::scoped_lock lock(keys_mutex_);
-  keys_ = keys;
+// As this reducer serves TLS. It has no option for the authority of the others: SLUICE_TLS_CA.
+Result<std::shared_ptr<const engine::TlsSettings>> StoreService::read_tls(
+    const reducer::ReducerOptions& reducer) const {
+  if (options_.folder.empty()) return std::shared_ptr<const engine::TlsSettings>();
+  const bool has_tls = reducer.tls != reducer::TlsMode::kOff;
+  return engine::read_tls_settings({.tls = !has_tls                               ? "off"
+                                           : reducer.tls == reducer::TlsMode::kOn ? "on"
+                                                                                  : "require",
+                                    .tls_cert = reducer.tls_files.certificate.c_str(),
+                                    .tls_key = reducer.tls_files.key.c_str()});
 }
 
-// Of the pool's keys only: a job's token is not enough.
-std::vector<std::optional<wire::Digest>> StoreService::peer_tokens() const {
-  const std::scoped_lock lock(keys_mutex_);
-  if (!keys_) return {std::nullopt};
-  std::vector<std::optional<wire::Digest>> tokens;
-  const auto add = [&](const config::Secret& key) {
-    tokens.emplace_back(wire::job_token(std::as_bytes(std::span(key)), wire::kReducerJob));
+void StoreService::use(std::shared_ptr<const engine::TlsSettings> tls,
+                       const std::optional<config::SecretFile>& keys) {
+  // Of the pool's keys only: a job's token is not enough.
+  const auto token_of = [](const config::Secret& key) {
+    return wire::job_token(std::as_bytes(std::span(key)), wire::kReducerJob);
   };
-  add(keys_->secret);
-  if (keys_->old_secret) add(*keys_->old_secret);
-  return tokens;
+  auto identity = std::make_shared<engine::Identity>();
+  const ssize_t random = ::getrandom(identity->session.bytes.data(), identity->session.bytes.size(), 0);
+  SLUICE_ASSERT(random == static_cast<ssize_t>(identity->session.bytes.size()));
+  identity->ranks = 1;
+  identity->job = wire::kReducerJob;
+  identity->tls = std::move(tls);
+  if (keys) identity->token = token_of(keys->secret);
+  if (keys && keys->old_secret) identity->old_token = token_of(*keys->old_secret);
+  const std::scoped_lock lock(mutex_);
+  identity_ = std::move(identity);
+}
+
+std::shared_ptr<const engine::Identity> StoreService::identity() const {
+  const std::scoped_lock lock(mutex_);
+  return identity_;
 }
 
 void StoreService::stop() noexcept {

@@ -7,13 +7,16 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "config/secret_file.h"
 #include "core/result.h"
 #include "reducer/reducer.h"
 #include "transport/tcp/socket.h"
-#include "wire/sha256.h"
+
+namespace sluice::engine {
+struct Identity;
+struct TlsSettings;
+}  // namespace sluice::engine
 
 namespace sluice::store {
 class Coordinator;
@@ -49,22 +52,23 @@ class StoreService {
   // coordinator (kShutdown).
   [[nodiscard]] Result<void> start(const reducer::ReducerOptions& reducer, uint16_t port,
                                    std::function<bool()> is_stopping = {});
-  // The pool keys with which this reducer connects to others, from now on; the newest first. Any thread.
-  void use_keys(const config::SecretFile& keys);
+  // The TLS with which this reducer connects to others; null: none. Changes nothing. Errors: the files.
+  [[nodiscard]] Result<std::shared_ptr<const engine::TlsSettings>> read_tls(
+      const reducer::ReducerOptions& reducer) const;
+  // Connects with these from now on; connections that are open stay. No keys: no authentication. Any thread.
+  void use(std::shared_ptr<const engine::TlsSettings> tls, const std::optional<config::SecretFile>& keys);
   // Ends all connections, and the lease: other reducers take over at once.
   void stop() noexcept;
 
  private:
-  // The tokens to try, in this order: another reducer may have reread its keys earlier or later.
-  [[nodiscard]] std::vector<std::optional<wire::Digest>> peer_tokens() const;
+  [[nodiscard]] std::shared_ptr<const engine::Identity> identity() const;
 
   const StoreServiceOptions options_;
   const std::shared_ptr<store::ModelMonitor> monitor_;
-  std::shared_ptr<store::Coordinator> coordinator_;  // between open() and start()
-  std::mutex mutex_;
+  std::shared_ptr<store::Coordinator> coordinator_;   // between open() and start()
+  mutable std::mutex mutex_;                          // guards all below
+  std::shared_ptr<const engine::Identity> identity_;  // as which it connects to other reducers
   std::unique_ptr<store::StoreServer> server_;
-  mutable std::mutex keys_mutex_;
-  std::optional<config::SecretFile> keys_;  // guarded by keys_mutex_; nothing: no authentication
 };
 
 }  // namespace sluice::cli

@@ -20,6 +20,12 @@ Result<void> StoreService::open() {
 Result<void> StoreService::start(const reducer::ReducerOptions&, uint16_t, std::function<bool()>) {
   return check();
 }
+Result<std::shared_ptr<const engine::TlsSettings>> StoreService::read_tls(
+    const reducer::ReducerOptions&) const {
+  return std::shared_ptr<const engine::TlsSettings>();
+}
+void StoreService::use(std::shared_ptr<const engine::TlsSettings>, const std::optional<config::SecretFile>&) {
+}
 void StoreService::stop() noexcept {}
 
 }  // namespace sluice::cli

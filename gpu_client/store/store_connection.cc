@@ -77,7 +77,7 @@ Result<StoreConnection> StoreConnection::open(const config::Endpoint& reducer,
   }
   if ((handshake->welcome.features & wire::kFeatureStore) == 0)
     return fail(Errc::kUnsupported, name + ": keeps no models; start it with --state");
-  const wire::StoreRequest request{.mac = engine::client_proof(*handshake, identity, 0)};
+  const wire::StoreRequest request{.mac = engine::client_proof(*handshake, 0)};
   if (auto ready = engine::send_request<wire::StoreReady>(*handshake, request, until); !ready) {
     Error error = ready.error();
     if (error.code == Errc::kTimeout) error.code = Errc::kReducerLost;

@@ -63,7 +63,7 @@ class ReducerTlsTest : public ReducerTest {
                                            wire::Purpose::kStatus, 0, 0, monotonic_now() + 10 * kSecond);
     if (!g) return tl::unexpected(g.error());
     auto reply = engine::send_request<wire::StatusReply>(
-        *g, wire::StatusQuery{.mac = engine::client_proof(*g, identity, 0)}, monotonic_now() + 10 * kSecond);
+        *g, wire::StatusQuery{.mac = engine::client_proof(*g, 0)}, monotonic_now() + 10 * kSecond);
     if (!reply) return tl::unexpected(reply.error());
     return reply->json;
   }

@@ -120,6 +120,8 @@ class SecurityTest(SluiceTest):
         self.run_sluice("keygen", "--out", new_key)
         reload(new_key.read_text() + old_text)
         self.assertIn("; 2 pool keys", reducer.stderr())
+        self.assertRegex(reducer.stderr(), "level=warn.*pool.key: other users can read this secret; run chmod 600")
+        until("the log says who holds the old key", lambda: "2 ranks joined with the old pool key" in reducer.stderr())
         # The file with both keys makes new tokens.
         self.run_sluice("keygen", "--key-file", self.key, "--job", "train-7", "--out", new_token)
         jobs = [first, start_job(old_token), start_job(new_token)]

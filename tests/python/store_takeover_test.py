@@ -19,6 +19,7 @@ import sluice
 import sluice.store
 from package_test_bed import PackageTest, main
 from sluice_process import until
+from tls_test import Authority
 
 from capabilities import needs  # noqa: E402, I001: sluice_process says where it is
 
@@ -115,6 +116,17 @@ class Takeover(PackageTest):
         pushes, version = self.count_pushes(sluice.store.sync(WORKERS), step)
         self.assertEqual([version] * WORKERS, pushes)
 
+    def push_to_new_model(self, **options):
+        """A model has shards at all reducers, so that its leader connects to the others."""
+        model = self.open(**options).create(os.urandom(4).hex(), {"x": numpy.zeros(ELEMENTS, "float32")}, mode=sluice.store.asynchronous(), rule=sluice.store.add())
+        self.assertEqual(model.push({"x": numpy.ones(ELEMENTS, "float32")}, model.wait()).outcome, "contained")
+
+    def reload(self, index):
+        reducer, _ = self.reducers[index]
+        before = reducer.stderr().count("configuration reloaded")
+        reducer.signal(signal.SIGHUP)
+        until("the reducer has reread its files", lambda: reducer.stderr().count("configuration reloaded") > before)
+
     def count_pushes(self, mode, step):
         """Returns the acknowledged pushes of each worker, and the last version."""
         main_store = self.open()
@@ -192,6 +204,43 @@ class TakeoverOverTls(Takeover):
         key = self.make_key()
         self.enterContext(mock.patch.dict(os.environ, SLUICE_TLS="require"))
         return ("--key-file", key, "--tls", "on"), {"SLUICE_TLS": "require"}, {"key_file": key}
+
+    def test_a_new_pool_key_makes_reducers_refuse_nobody(self):
+        key, old, new = self.keys.pop("key_file"), self.folder / "old.token", self.folder / "new.token"
+        self.run_sluice("keygen", "--key-file", key, "--job", "default", "--out", old)
+        self.run_sluice("keygen", "--out", self.folder / "new.key")
+        self.run_sluice("keygen", "--key-file", self.folder / "new.key", "--job", "default", "--out", new)
+        both = (self.folder / "new.key").read_text() + key.read_text()
+        for text, token in ((both, old), (both.splitlines()[0], new)):
+            key.write_text(text)
+            for index in range(3):
+                self.reload(index)
+                self.push_to_new_model(token_file=token)
+        for _, address in self.reducers:
+            self.assertNotIn("unauthenticated", self.status(address, "--token-file", new, "--job", "default")["refused"])
+
+
+@needs("program:openssl")
+class TakeoverWithCertificates(Takeover):
+    test_nothing_acknowledged_is_lost = test_nothing_is_lost_if_pulls_follow_the_step = test_the_status_tells_why_no_step_is_made = None
+
+    def secure(self):
+        self.install("old")
+        return (("--tls", "require", "--tls-cert", self.certificate, "--tls-client-ca", self.authority),
+                {"SLUICE_TLS_CA": str(self.authority)}, {"tls": "require", "tls_ca": self.authority, "tls_cert": self.certificate})
+
+    def install(self, name):
+        authority = Authority(self.folder, name)
+        self.authority, self.certificate = self.folder / "ca.pem", self.folder / "reducer.pem"
+        shutil.copy(authority.certificate("reducer", "IP:127.0.0.1"), self.certificate)
+        shutil.copy(authority.ca, self.authority)
+
+    def test_reducers_connect_to_each_other_with_reread_certificates(self):
+        self.push_to_new_model()
+        self.install("new")
+        for index in range(3):
+            self.reload(index)
+        self.push_to_new_model()
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ Result<StatusAnswer> request_status(const config::Endpoint& reducer, const engin
                                              identity, purpose, 0, 0, deadline);
   if (!handshake) return tl::unexpected<Error>(handshake.error());
   wire::StatusQuery query;
-  query.mac = engine::client_proof(*handshake, identity, 0);
+  query.mac = engine::client_proof(*handshake, 0);
   auto reply = engine::send_request<wire::StatusReply>(*handshake, query, deadline);
   if (!reply) return tl::unexpected<Error>(reply.error());
   return StatusAnswer{.welcome = std::move(handshake->welcome), .json = std::move(reply->json)};

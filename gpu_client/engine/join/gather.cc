@@ -44,7 +44,7 @@ Result<std::vector<std::vector<uint8_t>>> GatherConnection::gather(uint8_t round
   const wire::Gather request{.round = round,
                              .timeout_ms = static_cast<uint32_t>(timeout / kMillisecond),
                              .data = std::move(data),
-                             .mac = client_proof(handshake_, identity_, 0)};
+                             .mac = client_proof(handshake_, 0)};
   if (auto sent = send_frame(handshake_, wire::encode_message(request), deadline); !sent)
     return tl::unexpected(sent.error());
   std::vector<std::vector<uint8_t>> all;

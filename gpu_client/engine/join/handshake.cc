@@ -90,7 +90,8 @@ Error refusal_error(const Handshake& g, const std::vector<std::byte>& body, cons
   return {code_from_peer(m.code), g.name + " " + verb + ": " + replace_control_characters(m.text)};
 }
 
-Result<void> check_welcome(const Handshake& g, const Identity& identity) {
+// Sets the token of `g`.
+Result<void> check_welcome(Handshake& g, const Identity& identity) {
   const wire::Welcome& w = g.welcome;
   if (w.version < g.hello.min_version || w.version > g.hello.max_version) {
     return fail(Errc::kNoCommonVersion, g.name + ": chose protocol version " + std::to_string(w.version) +
@@ -108,13 +109,15 @@ Result<void> check_welcome(const Handshake& g, const Identity& identity) {
                                             ": has no key to prove the job token; start the reducer with "
                                             "--key-file, or unset SLUICE_KEY_FILE and SLUICE_TOKEN_FILE");
   }
-  if (!wire::equal_digests(wire::server_proof(*identity.token, g.hello, w), w.mac)) {
-    return fail(
-        Errc::kUnauthenticated,
-        g.name + ": wrong proof of the token of job \"" + identity.job +
-            "\"; the key or the job differs: check SLUICE_KEY_FILE, SLUICE_TOKEN_FILE and SLUICE_JOB");
+  for (const auto& token : {identity.token, identity.old_token}) {
+    if (token && wire::equal_digests(wire::server_proof(*token, g.hello, w), w.mac)) {
+      g.token = token;
+      return {};
+    }
   }
-  return {};
+  return fail(Errc::kUnauthenticated,
+              g.name + ": wrong proof of the token of job \"" + identity.job +
+                  "\"; the key or the job differs: check SLUICE_KEY_FILE, SLUICE_TOKEN_FILE and SLUICE_JOB");
 }
 
 Result<void> start_tls(Handshake& g, const config::Endpoint& reducer, const Identity& identity,
@@ -131,8 +134,8 @@ Result<void> start_tls(Handshake& g, const config::Endpoint& reducer, const Iden
                                .psk = std::nullopt,
                                .host = reducer.name.empty() ? reducer.host : reducer.name,
                                .binding = std::as_bytes(std::span(binding))};
-  if (!identity.tls->context->has_ca() && identity.token) {
-    const wire::Digest key = wire::tls_key(*identity.token);
+  if (!identity.tls->context->has_ca() && g.token) {
+    const wire::Digest key = wire::tls_key(*g.token);
     std::ranges::copy(std::as_bytes(std::span(key)), peer.psk.emplace().begin());
   }
   auto secured = transport::tcp::tls_handshake(g.socket, *identity.tls->context, peer, deadline);
@@ -181,7 +184,8 @@ Result<Handshake> perform_handshake(Socket socket, const config::Endpoint& reduc
   g.hello.nonce = *nonce;
   g.hello.job = identity.job;
   g.hello.tenant = identity.tenant;
-  if (identity.token) g.hello.key_id = wire::key_id(*identity.token, *nonce);
+  // Without an id the reducer proves its first key.
+  if (identity.token && !identity.old_token) g.hello.key_id = wire::key_id(*identity.token, *nonce);
   auto welcome = send_request<wire::Welcome>(g, g.hello, deadline);
   if (!welcome) return tl::unexpected(welcome.error());
   g.welcome = std::move(*welcome);
@@ -208,9 +212,9 @@ Result<Handshake> connect_and_handshake(const config::Endpoint& reducer, const s
   return perform_handshake(std::move(*socket), reducer, name, identity, purpose, lane, 0, deadline);
 }
 
-wire::Mac client_proof(const Handshake& handshake, const Identity& identity, uint64_t view_hash) {
-  if (!identity.token || handshake.welcome.proof == 0) return {};
-  return wire::client_proof(*identity.token, handshake.hello, handshake.welcome, view_hash);
+wire::Mac client_proof(const Handshake& handshake, uint64_t view_hash) {
+  if (!handshake.token) return {};
+  return wire::client_proof(*handshake.token, handshake.hello, handshake.welcome, view_hash);
 }
 
 Result<void> send_frame(const Handshake& to, const std::vector<std::byte>& frame, const Deadline& deadline) {

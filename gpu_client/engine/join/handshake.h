@@ -30,6 +30,8 @@ struct Identity {
   std::string tenant{};  // empty: the job's name is the tenant
   // Without a token nothing is proved, and a reducer that requires a proof is an error.
   std::optional<wire::Digest> token;
+  // A second one, of which the reducer proves either. For reducers, while their pool changes its key.
+  std::optional<wire::Digest> old_token = std::nullopt;
   std::string interface_address;  // local address to connect from; empty: chosen by the route
   bool fault_tolerant = false;    // request a fault-tolerant session (protocol.md section 11)
   std::shared_ptr<const TlsSettings> tls = nullptr;  // null: no TLS
@@ -41,6 +43,7 @@ struct Handshake {
   std::string name;  // "reducer 10.0.0.2:7470"
   wire::Hello hello;
   wire::Welcome welcome;
+  std::optional<wire::Digest> token{};  // that both sides prove; nothing: no authentication
   std::string tcp_reason{};  // why an attached lane connection uses TCP; empty: RDMA, or TCP was selected
 };
 
@@ -74,9 +77,8 @@ using transport::tcp::Deadline;
                                                   uint32_t lane, uint64_t incarnation,
                                                   const Deadline& deadline);
 
-// The client's proof for JOIN, ATTACH and VERDICT_QUERY; zeros without a token.
-[[nodiscard]] wire::Mac client_proof(const Handshake& handshake, const Identity& identity,
-                                     uint64_t view_hash);
+// The client's proof for JOIN, ATTACH and the queries; zeros without a token.
+[[nodiscard]] wire::Mac client_proof(const Handshake& handshake, uint64_t view_hash);
 
 // Sends a frame. Errors of send_frame() and receive_body(): kTimeout; kShutdown when interrupted;
 // kReducerLost when the connection ends; the error of a malformed frame; or the code with which the reducer

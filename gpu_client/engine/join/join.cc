@@ -187,8 +187,7 @@ class JoinProcedure {
   }
   Result<ReducerReservation> reserve_one(size_t i) {
     const wire::View& view = membership_.view;
-    return reserve(handshakes_[i], reducers_[i], identity_,
-                   make_join(options_, view, view.reducers[i].lanes, i),
+    return reserve(handshakes_[i], reducers_[i], make_join(options_, view, view.reducers[i].lanes, i),
                    std::min(join_deadline_, monotonic_now() + options_.connect_timeout));
   }
   Result<void> attach_all() {
@@ -326,7 +325,7 @@ Result<ReducerReservation> join_added_reducer(const JoinOptions& options, const 
   wire::Join join = make_join(options, first_view, choose_lane_count(options.lanes, g->welcome.lanes),
                               first_view.reducers.size());
   join.reducers.push_back(reducer_id);
-  auto reservation = reserve(*g, address, options.identity, join, deadline);
+  auto reservation = reserve(*g, address, join, deadline);
   if (!reservation) return reservation;
 
   reservation->slots = wire::slots_per_lane(first_view.window_bytes, first_view.slot_bytes, join.lanes);

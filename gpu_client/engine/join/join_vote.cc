@@ -93,7 +93,7 @@ Result<uint64_t> query_verdict(const ReducerReservation& arbiter, const config::
   auto handshake = connect_and_handshake(address, identity, wire::Purpose::kVerdict, 0, 0, deadline);
   if (!handshake) return add_context(kArbiterLost, handshake.error());
   wire::VerdictQuery query;
-  query.mac = client_proof(*handshake, identity, 0);
+  query.mac = client_proof(*handshake, 0);
   auto verdict = send_request<wire::Verdict>(*handshake, query, deadline);
   if (!verdict) return add_context(kArbiterLost, verdict.error());
   if (auto incarnation = incarnation_of(arbiter, *verdict); !incarnation) return incarnation;

@@ -52,9 +52,9 @@ uint16_t choose_lane_count(uint32_t requested, uint16_t offered) noexcept {
   return static_cast<uint16_t>(requested == 0 ? offered : std::min<uint32_t>(requested, offered));
 }
 
-Result<ReducerReservation> reserve(Handshake& g, const config::Endpoint& address, const Identity& identity,
-                                   wire::Join join, const Deadline& deadline) {
-  join.mac = client_proof(g, identity, join.view_hash);
+Result<ReducerReservation> reserve(Handshake& g, const config::Endpoint& address, wire::Join join,
+                                   const Deadline& deadline) {
+  join.mac = client_proof(g, join.view_hash);
   auto joined = send_request<wire::Joined>(g, join, deadline);
   if (!joined) return tl::unexpected(joined.error());
   if (joined->heartbeat_ms == 0 || joined->peer_timeout_ms == 0) {
@@ -91,7 +91,7 @@ Result<void> attach(Handshake& g, const Identity& identity, const AttachParamete
   wire::Attach request;
   request.handle = parameters.handle;
   request.view_hash = parameters.view_hash;
-  request.mac = client_proof(g, identity, parameters.view_hash);
+  request.mac = client_proof(g, parameters.view_hash);
   auto attached = send_request<wire::Attached>(g, request, deadline);
   if (!attached) return tl::unexpected(attached.error());
   if (attached->slots != parameters.slots) {

@@ -48,8 +48,7 @@ struct ReducerReservation {
 // connection of the reservation. On an error the socket stays where it is, because the other ranks would
 // learn of its close before they learn the reason. `address` is the one that the user configured.
 [[nodiscard]] Result<ReducerReservation> reserve(Handshake& handshake, const config::Endpoint& address,
-                                                 const Identity& identity, wire::Join join,
-                                                 const Deadline& deadline);
+                                                 wire::Join join, const Deadline& deadline);
 
 struct AttachParameters {
   uint64_t reducer = 0;    // id of the process that must answer
