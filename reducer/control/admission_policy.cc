@@ -36,9 +36,9 @@ Result<std::optional<Credential>> AdmissionPolicy::credential_of(const wire::Hel
   const std::vector<wire::Digest> tokens = tokens_of(job);
   if (tokens.empty()) return std::optional<Credential>();
   if (!hello.key_id) return std::optional(Credential{.token = tokens.front()});
-  for (uint32_t i = 0; i < tokens.size(); ++i) {
-    if (wire::key_id(tokens[i], hello.nonce) == *hello.key_id)
-      return std::optional(Credential{.token = tokens[i], .key = i, .has_key_id = true});
+  for (const wire::Digest& token : tokens) {
+    if (wire::key_id(token, hello.nonce) == *hello.key_id)
+      return std::optional(Credential{.token = token, .has_key_id = true});
   }
   return fail(Errc::kUnauthenticated, "wrong token for job \"" + job +
                                           "\": it belongs to another job or another pool key; check "

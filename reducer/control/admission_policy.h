@@ -24,7 +24,6 @@ namespace sluice::reducer {
 // The token that a client must prove.
 struct Credential {
   wire::Digest token{};
-  uint32_t key = 0;         // index of the pool key from which it is derived
   bool has_key_id = false;  // the client has shown with HELLO that it holds the token
 };
 

@@ -19,10 +19,14 @@ std::string quoted(std::string name) {
   return '"' + printable(std::move(name)) + '"';
 }
 
+std::string host_of(const std::string& peer) {
+  return peer.substr(0, peer.rfind(':'));
+}
+
 // "10.0.0.3 (8), 10.0.0.4 (8) and 2 more hosts".
 std::string hosts_text(const std::vector<std::string>& peers) {
   std::map<std::string, size_t> hosts;
-  for (const std::string& peer : peers) ++hosts[peer.substr(0, peer.rfind(':'))];
+  for (const std::string& peer : peers) ++hosts[host_of(peer)];
   std::string text;
   size_t named = 0;
   for (const auto& [host, ranks] : hosts) {
@@ -47,15 +51,15 @@ void AuditLog::write_session(const Session& session, std::string_view result) {
 }
 
 void AuditLog::write_models(const std::string& job, const std::string& tenant, const std::string& peer,
-                            uint32_t key) {
+                            bool has_old_key) {
   if (!jobs_.admits(job, now_)) return;
   log_.info("audit: connection to models of job " + quoted(job) + ", tenant " + quoted(tenant) + ", from " +
-            peer + (key > 0 ? ", with the old key" : ""));
+            peer + (has_old_key ? ", with the old key" : ""));
 }
 
 void AuditLog::write_unauthenticated(const std::string& peer, const std::string& job,
                                      const std::string& why) {
-  if (refused_.admits({}, now_))
+  if (refused_.admits(host_of(peer), now_))
     log_.warn("unauthenticated: " + peer + " as job " + quoted(job) + ": " + printable(why));
 }
 
@@ -64,8 +68,9 @@ void AuditLog::end_windows(Nanos now) {
     log_.info("audit: " + std::to_string(suppressed) + " more sessions and connections to models of " +
               (job.empty() ? "other jobs" : "job " + quoted(job)) + " in the same minute");
   });
-  refused_.end_windows(now, [this](const std::string&, uint64_t suppressed) {
-    log_.warn("unauthenticated: " + std::to_string(suppressed) + " more connections in the same minute");
+  refused_.end_windows(now, [this](const std::string& host, uint64_t suppressed) {
+    log_.warn("unauthenticated: " + std::to_string(suppressed) + " more connections from " +
+              (host.empty() ? "other hosts" : host) + " in the same minute");
   });
 }
 

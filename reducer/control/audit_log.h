@@ -1,9 +1,9 @@
 // Class AuditLog writes the log lines that tell an operator who used a reducer: one for each session and each
 // connection of models, and one for each client that did not prove a token.
 //
-// The lines are bounded: those of sessions and models for each job, those of refused clients in all. A line
-// that counts the suppressed ones follows. No line has a session id, which is the only secret of jobs without
-// a token. Control thread only.
+// The lines are bounded: those of sessions and models for each job, those of refused clients for each host. A
+// line that counts the suppressed ones follows. No line has a session id, which is the only secret of jobs
+// without a token. Control thread only.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace sluice::reducer {
 
 class AuditLog {
  public:
-  static constexpr uint32_t kLinesOfJob = 30;      // in kWindow
-  static constexpr uint32_t kLinesOfRefused = 20;  // in kWindow
+  static constexpr uint32_t kLinesOfJob = 30;   // in kWindow
+  static constexpr uint32_t kLinesOfHost = 20;  // in kWindow; of a host whose clients are refused
   static constexpr Nanos kWindow = 60 * kSecond;
   static constexpr size_t kMaxHosts = 16;  // named in one line
 
@@ -31,11 +31,12 @@ class AuditLog {
     std::string job, tenant;
     std::vector<std::string> peers;  // address and port of each rank that joined
     uint32_t ranks = 0;              // that belong to the session
-    uint32_t with_old_key = 0;       // ranks whose token belongs to the second pool key
+    uint32_t with_old_key = 0;       // ranks whose token belongs to the second pool key now
   };
   // `result`: "started", or why not.
   void write_session(const Session& session, std::string_view result);
-  void write_models(const std::string& job, const std::string& tenant, const std::string& peer, uint32_t key);
+  void write_models(const std::string& job, const std::string& tenant, const std::string& peer,
+                    bool has_old_key);
   // `job` is what the client claims.
   void write_unauthenticated(const std::string& peer, const std::string& job, const std::string& why);
   // Writes the counts of windows that have ended. end(): of all windows.
@@ -48,7 +49,7 @@ class AuditLog {
   const ReducerLog& log_;
   const Nanos& now_;
   LineLimit jobs_{kLinesOfJob, kWindow, 256};
-  LineLimit refused_{kLinesOfRefused, kWindow, 1};
+  LineLimit refused_{kLinesOfHost, kWindow, 32};
 };
 
 }  // namespace sluice::reducer

@@ -138,10 +138,15 @@ void ControlLoop::apply_options(const ReloadableOptions& options,
                                 std::vector<config::Secret> keys) {
   static_cast<ReloadableOptions&>(options_) = options;
   tls_ = std::move(tls);
+  const bool has_old_key = keys.size() > 1;
   admission_.replace_keys(std::move(keys));
-  if (const auto dropped =
-          std::ranges::count_if(connections_, [](const auto& c) { return c->has_dropped_key(); });
-      dropped > 0) {
+  const auto ranks_with = [this](Connection::PoolKey key) {
+    return std::ranges::count_if(connections_,
+                                 [key](const auto& c) { return c->is_control() && c->pool_key() == key; });
+  };
+  if (has_old_key)
+    log_.info(std::to_string(ranks_with(Connection::PoolKey::kOld)) + " ranks joined with the old pool key");
+  if (const auto dropped = ranks_with(Connection::PoolKey::kDropped); dropped > 0) {
     log_.warn(std::to_string(dropped) +
               " ranks joined with a pool key that was removed; their sessions continue, but a rank that "
               "loses a connection cannot come back");

@@ -9,6 +9,7 @@
 
 #include "config/secret_file.h"
 #include "core/log.h"
+#include "gpu_client/engine/join/handshake.h"
 #include "tests/functional/reducer_fixture.h"
 #include "tests/support/temporary_file.h"
 
@@ -49,18 +50,18 @@ class ReducerKeys : public ReducerTest {
     const config::Secret of = key(first);
     return wire::job_token(std::as_bytes(std::span(of)), job);
   }
-  void write_keys(std::initializer_list<uint8_t> keys) {
+  void write_keys(const std::vector<uint8_t>& keys) {
     std::string text;
     for (const uint8_t first : keys) text += config::secret_text(key(first));
     file_.emplace(text);
     options_.key_file = file_->path();
   }
-  void rewrite_keys(std::initializer_list<uint8_t> keys) {
+  void rewrite_keys(const std::vector<uint8_t>& keys) {
     std::string text;
     for (const uint8_t first : keys) text += config::secret_text(key(first));
     std::ofstream(file_->path(), std::ios::trunc) << text;
   }
-  void start_with_keys(std::initializer_list<uint8_t> keys) {
+  void start_with_keys(const std::vector<uint8_t>& keys) {
     write_keys(keys);
     start(options_);
   }
@@ -147,6 +148,32 @@ TEST_F(ReducerKeys, TheKeyIdSelectsTheKey) {
   EXPECT_THROW((void)start_session(port(), member(4, 1, false)), std::runtime_error);
 }
 
+// As a reducer connects to another one of its pool, which has reread its keys earlier or later.
+TEST_F(ReducerKeys, AHolderOfBothKeysIsServedWithEither) {
+  engine::Identity identity;
+  identity.job = "train-7";
+  identity.token = token(2);
+  identity.old_token = token(1);
+  for (const std::vector<uint8_t>& keys : {std::vector<uint8_t>{1}, {2, 1}, {2}}) {
+    start_with_keys(keys);
+    const Nanos deadline = monotonic_now() + 10 * kSecond;
+    const auto c = engine::connect_and_handshake({.host = "127.0.0.1", .port = port()}, identity,
+                                                 wire::Purpose::kStatus, 0, 0, deadline);
+    ASSERT_TRUE(c) << c.error().text;
+    EXPECT_EQ(c->token, token(keys.front()));
+    const wire::StatusQuery query{.mac = engine::client_proof(*c, 0)};
+    EXPECT_TRUE(engine::send_request<wire::StatusReply>(*c, query, deadline));
+    EXPECT_EQ(unauthenticated(), 0u);
+  }
+  start_with_keys({3});
+  const auto refused =
+      engine::connect_and_handshake({.host = "127.0.0.1", .port = port()}, identity, wire::Purpose::kStatus,
+                                    0, 0, monotonic_now() + 10 * kSecond);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::kUnauthenticated);
+  EXPECT_TRUE(eventually_counted("refused", "unauthenticated"));
+}
+
 TEST_F(ReducerKeys, ATokenOfNoKeyIsRefusedAtItsHello) {
   start_with_keys({2, 1});
   ScriptedConnection c(port());
@@ -202,10 +229,16 @@ TEST_F(ReducerKeys, LinesAboutUnauthenticatedClientsAreBoundedAndCounted) {
   }
   EXPECT_EQ(unauthenticated(), 50u);
   EXPECT_EQ(lines_with("unauthenticated: 127.0.0.1:").size(), 20u);
+  engine::Identity elsewhere;  // must not be hidden by them
+  elsewhere.token = token(7);
+  elsewhere.interface_address = "127.0.0.2";
+  EXPECT_FALSE(engine::connect_and_handshake({.host = "127.0.0.1", .port = port()}, elsewhere,
+                                             wire::Purpose::kStatus, 0, 0, monotonic_now() + 10 * kSecond));
+  EXPECT_EQ(lines_with("unauthenticated: 127.0.0.2:").size(), 1u);
   EXPECT_TRUE(lines_with("\n").empty()) << "a client chose the name of its job";
   reducer->stop();
   (void)reducer->wait();
-  EXPECT_EQ(lines_with("unauthenticated: 30 more connections").size(), 1u);
+  EXPECT_EQ(lines_with("unauthenticated: 30 more connections from 127.0.0.1 in the same minute").size(), 1u);
 }
 
 TEST_F(ReducerKeys, AReloadAddsAndDropsKeysForLaterConnections) {
@@ -213,7 +246,8 @@ TEST_F(ReducerKeys, AReloadAddsAndDropsKeysForLaterConnections) {
   auto old = start_session(port(), member(1, 1));
   rewrite_keys({2, 1});
   ASSERT_TRUE(reducer->reconfigure(options_));
-  EXPECT_TRUE(eventually([&](const nlohmann::json&) { return proves(2, query_of(std::nullopt)); }));
+  EXPECT_TRUE(eventually_logged("2 ranks joined with the old pool key"));
+  EXPECT_TRUE(proves(2, query_of(std::nullopt)));
   auto added = start_session(port(), member(2, 2));
   auto still_old = start_session(port(), member(3, 1));
   expect_sums(old, 0);
@@ -286,6 +320,20 @@ TEST_F(ReducerKeys, OneAuditLineForEachSession) {
   const std::scoped_lock lock(log_mutex);
   for (const uint8_t session : {uint8_t{1}, uint8_t{2}})
     EXPECT_THAT(log_lines, Not(Contains(HasSubstr(to_string(session_id(session)))))) << "a secret";
+}
+
+TEST_F(ReducerKeys, TheAuditLineTellsTheKeysAsTheyAreThen) {
+  start_with_keys({1});
+  auto shape = member(1, 1);
+  auto first = join(shape);
+  rewrite_keys({2, 1});
+  ASSERT_TRUE(reducer->reconfigure(options_));
+  EXPECT_TRUE(eventually_logged("1 ranks joined with the old pool key"));
+  shape.rank = 1;
+  auto second = join(shape);
+  disconnect(second);
+  EXPECT_TRUE(eventually_logged("audit: "));
+  EXPECT_THAT(lines_with("audit: ")[0], HasSubstr("1 of them with the old key"));
 }
 
 TEST_F(ReducerKeys, AuditLinesAreBoundedForEachJobAndCounted) {

@@ -77,6 +77,19 @@ class ReducerTlsTest : public ReducerTest {
   std::string key_file_;
 };
 
+TEST_F(ReducerTlsTest, AHolderOfTheTokenMayLeaveDuringTheHandshake) {
+  wire::Hello of_holder = hello();
+  of_holder.key_id = wire::key_id(token(), of_holder.nonce);
+  ScriptedConnection holder(port()), stranger(port());
+  (void)holder.handshake(of_holder);
+  holder.close();
+  EXPECT_TRUE(eventually_counted("tls", "failed"));
+  EXPECT_FALSE(status()["refused"].contains("unauthenticated"));
+  (void)stranger.handshake(hello());
+  stranger.close();
+  EXPECT_TRUE(eventually_counted("refused", "unauthenticated"));
+}
+
 TEST_F(ReducerTlsTest, GarbageInTheHandshakeClosesTheConnection) {
   ScriptedConnection c = after_welcome();
   c.send_text(std::string(500, 'x'));

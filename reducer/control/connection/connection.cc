@@ -35,18 +35,20 @@ void Connection::report_unauthenticated(const std::string& why) {
   loop_.audit().write_unauthenticated(peer(), wire::job_name(hello_), why);
 }
 
-// A client that refuses the reducer's proof only closes. One with a key id has the token, and left for
-// another reason.
+// A client that refuses the reducer's proof or certificate may only close. One with a key id has the token,
+// and left for another reason.
 bool Connection::has_left_unproved(Errc reason) const noexcept {
-  return (state_ == State::kSecuring || state_ == State::kRequest) && credential_ &&
-         !credential_->has_key_id &&
+  const bool has_proof_ahead = state_ == State::kSecuring || (state_ == State::kRequest && credential_);
+  return has_proof_ahead && !(credential_ && credential_->has_key_id) &&
          (reason == Errc::kClosed || reason == Errc::kReset || reason == Errc::kTimeout);
 }
 
-bool Connection::has_dropped_key() const {
-  if (state_ != State::kControl || !credential_) return false;
+Connection::PoolKey Connection::pool_key() const {
+  if (!credential_) return PoolKey::kNone;
   const auto tokens = loop_.admission().tokens_of(wire::job_name(hello_));
-  return std::ranges::find(tokens, credential_->token) == tokens.end();
+  const auto found = std::ranges::find(tokens, credential_->token);
+  if (found == tokens.end()) return PoolKey::kDropped;
+  return found == tokens.begin() ? PoolKey::kFirst : PoolKey::kOld;
 }
 
 void Connection::supersede() {
@@ -73,7 +75,9 @@ void Connection::on_closing() noexcept {
 void Connection::on_closed(Errc reason) {
   if (has_left_unproved(reason)) {
     report_unauthenticated(
-        "the client left without proving a token: it has none, or that of another job or pool key");
+        credential_
+            ? "the client left without proving a token: it has none, or that of another job or pool key"
+            : "the client left during the TLS handshake");
   }
   if (session_ == nullptr && is_bad_frame(reason))
     loop_.record_refusal(hello_.session, wire::kNoRank, reason, "malformed frame from " + peer());

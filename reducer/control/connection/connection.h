@@ -37,10 +37,10 @@ class Connection final : public FrameConnection {
   // Closes the connection if its deadline has passed. Called every tick.
   void check_deadline(Nanos now);
 
-  // Its position among the pool keys at that time; 0 without a key.
-  [[nodiscard]] uint32_t key() const noexcept { return credential_ ? credential_->key : 0; }
-  // A rank whose token no longer belongs to a key of the pool. It stays, but cannot connect again.
-  [[nodiscard]] bool has_dropped_key() const;
+  [[nodiscard]] bool is_control() const noexcept { return state_ == State::kControl; }
+  // The place that its token's key has in the key file now. kDropped: it stays, but cannot connect again.
+  enum class PoolKey : uint8_t { kNone, kFirst, kOld, kDropped };
+  [[nodiscard]] PoolKey pool_key() const;
 
   // Any thread.
   [[nodiscard]] bool wants_pair() const noexcept { return wants_pair_.load(std::memory_order_relaxed); }

@@ -54,13 +54,14 @@ void Connection::start_tls() {
     const wire::Digest key = wire::tls_key(credential_->token);
     std::ranges::copy(std::as_bytes(std::span(key)), peer_identity.psk.emplace().begin());
   }
-  socket().async_handshake(*loop_.tls(), peer_identity, [self = shared_self()](const std::string& error) {
+  socket().async_handshake(*loop_.tls(), peer_identity, [self = shared_self()](const Result<void>& secured) {
     if (!self->is_open() || self->state_ != State::kSecuring) return;
     ControlCounters& counters = self->loop_.counters();
-    ++(error.empty() ? counters.tls_agreed : counters.tls_failed);
-    if (!error.empty()) {
-      self->report_unauthenticated("TLS handshake failed: " + error);
-      return self->close(Errc::kUnauthenticated);
+    ++(secured ? counters.tls_agreed : counters.tls_failed);
+    if (!secured) {
+      const auto& [code, text] = secured.error();
+      if (code == Errc::kUnauthenticated) self->report_unauthenticated("TLS handshake failed: " + text);
+      return self->close(code);
     }
     self->state_ = State::kRequest;
     self->read_header();
@@ -136,7 +137,8 @@ void Connection::on_store() {
   if (loop_.is_draining()) return refuse({Errc::kDraining, "reducer is draining"});
   state_ = State::kHandedOver;
   transport::tcp::Socket taken = release_socket();
-  loop_.audit().write_models(wire::job_name(hello_), loop_.sessions().tenant_of(hello_), peer(), key());
+  loop_.audit().write_models(wire::job_name(hello_), loop_.sessions().tenant_of(hello_), peer(),
+                             pool_key() == PoolKey::kOld);
   if (taken.valid()) loop_.options().on_store_connection(std::move(taken), peer(), wire::job_name(hello_));
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "core/result.h"
 #include "reducer/control/asio.h"
 #include "transport/tcp/socket.h"
 
@@ -47,15 +48,15 @@ class PeerSocket {
     return transport::tcp::Socket({.fd = fd, .tls = tls_.release()});
   }
 
-  // Runs the TLS handshake, then calls `handler(error)`; the error is empty on success. All later bytes use
-  // TLS.
+  // Runs the TLS handshake, then calls `handler(result)`. All later bytes use TLS. Errors: kClosed when the
+  // peer left, kUnauthenticated.
   template <typename Handler>
   void async_handshake(const transport::tcp::TlsContext& context, const transport::tcp::TlsPeer& peer,
                        Handler&& handler) {
     boost::system::error_code error;
     socket_.non_blocking(true, error);
     auto stream = context.open(socket_.native_handle(), peer);
-    if (!stream) return handler(stream.error().text);
+    if (!stream) return handler(fail(Errc::kUnauthenticated, stream.error().text));
     tls_ = std::move(*stream);
     continue_handshake(std::forward<Handler>(handler));
   }
@@ -120,13 +121,14 @@ class PeerSocket {
   void continue_handshake(Handler&& handler) {
     using Step = transport::tcp::SecureStream::Step;
     const Step step = tls_->handshake();
-    if (step == Step::kDone) return handler(std::string());
-    if (step == Step::kFailed || step == Step::kPeerEnded) return handler(tls_->error());
+    if (step == Step::kDone) return handler({});
+    if (step == Step::kFailed) return handler(fail(Errc::kUnauthenticated, tls_->error()));
+    if (step == Step::kPeerEnded) return handler(fail(Errc::kClosed, tls_->error()));
     const auto ready =
         step == Step::kWantsRead ? asio::ip::tcp::socket::wait_read : asio::ip::tcp::socket::wait_write;
     socket_.async_wait(
         ready, [this, h = std::forward<Handler>(handler)](const boost::system::error_code& error) mutable {
-          if (error) return h("connection closed during the TLS handshake");
+          if (error) return h(fail(Errc::kClosed, "connection closed"));
           continue_handshake(std::move(h));
         });
   }

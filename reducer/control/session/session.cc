@@ -39,7 +39,7 @@ void Session::write_audit_line(std::string_view result) const {
   AuditLog::Session line{.job = job_, .tenant = tenant_, .peers = {}, .ranks = plan_.ranks};
   for (const RankState& r : ranks_) {
     if (!r.peer.empty()) line.peers.push_back(r.peer);
-    if (r.control && r.control->key() > 0) ++line.with_old_key;
+    if (r.control && r.control->pool_key() == Connection::PoolKey::kOld) ++line.with_old_key;
   }
   loop_.audit().write_session(line, result);
 }
