@@ -71,7 +71,6 @@ TEST_F(Credentials, ComeFromOptionsOrVariables) {
   set("SLUICE_JOB", "train"), set("SLUICE_TENANT", "acme"), set("SLUICE_KEY_FILE", key_path);
   EXPECT_EQ(read().token, expected);
   EXPECT_EQ(read().tenant, "acme");
-  EXPECT_EQ(read_job(), "train");
   set("SLUICE_KEY_FILE", ""), set("SLUICE_TOKEN_FILE", token_path);
   EXPECT_EQ(read().token, expected);
 }
