@@ -11,8 +11,8 @@
 
 #include "gpu_client/engine/data_path/chunk_scheduler.h"
 #include "reducer/lane/lane.h"
-#include "transport/fault/fault_context.h"
-#include "transport/inproc/inproc_network.h"
+#include "tests/support/transport/fault_context.h"
+#include "tests/support/transport/inproc_network.h"
 #include "wire/view.h"
 
 namespace sluice::test {

@@ -88,7 +88,7 @@ class Rules(unittest.TestCase):
     def test_a_library_is_seen_by_its_folders_alone(self):
         self.expect_include_refused("core/b.cc", "#include <hwy/highway.h>", "Highway")
         self.expect_include_refused("wire/b.cc", "#include <fmt/core.h>", "fmt")
-        self.expect_include_refused("transport/inproc/b.cc", "#include <boost/asio.hpp>", "Asio")
+        self.expect_include_refused("transport/rdma/b.cc", "#include <boost/asio.hpp>", "Asio")
         self.expect_include_refused("reducer/lane/b.cc", "#  include <spdlog/spdlog.h>", "spdlog")
         self.expect_include_refused("core/b.cc", "#include <openssl/evp.h>", "OpenSSL")
         self.expect_include_refused("core/b.cc", "#include <absl/status.h>", "no library")

@@ -10,7 +10,7 @@
 
 #include "core/crc32c.h"
 #include "reducer/lane/lane.h"
-#include "transport/inproc/inproc_network.h"
+#include "tests/support/transport/inproc_network.h"
 #include "wire/messages.h"
 
 namespace sluice::test {

@@ -9,7 +9,7 @@
 
 #include "core/clock.h"
 #include "tests/conformance/transport/tls_pair.h"
-#include "transport/inproc/inproc_network.h"
+#include "tests/support/transport/inproc_network.h"
 #include "transport/memory/memory_context.h"
 #include "transport/memory/pipe.h"
 #include "transport/tcp/address.h"

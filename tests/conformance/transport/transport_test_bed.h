@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/fault/fault_context.h"
+#include "tests/support/transport/fault_context.h"
 #include "transport/tcp/socket.h"
 #include "transport/transport.h"
 

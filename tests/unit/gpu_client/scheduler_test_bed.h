@@ -13,7 +13,7 @@
 
 #include "core/clock.h"
 #include "gpu_client/engine/data_path/chunk_scheduler.h"
-#include "transport/inproc/inproc_network.h"
+#include "tests/support/transport/inproc_network.h"
 #include "wire/extension.h"
 #include "wire/messages.h"
 

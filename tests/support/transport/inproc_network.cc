@@ -1,4 +1,4 @@
-#include "transport/inproc/inproc_network.h"
+#include "tests/support/transport/inproc_network.h"
 
 #include <chrono>
 #include <condition_variable>

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/fault/fault_endpoint.h"
+#include "tests/support/transport/fault_endpoint.h"
 #include "transport/transport.h"
 
 namespace sluice::transport::fault {

@@ -1,4 +1,4 @@
-#include "transport/fault/fault_schedule.h"
+#include "tests/support/transport/fault_schedule.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/fault/fault_schedule.h"
+#include "tests/support/transport/fault_schedule.h"
 #include "transport/transport.h"
 
 namespace sluice::transport::fault {

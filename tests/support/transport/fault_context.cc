@@ -1,4 +1,4 @@
-#include "transport/fault/fault_context.h"
+#include "tests/support/transport/fault_context.h"
 
 #include <algorithm>
 

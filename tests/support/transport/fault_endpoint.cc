@@ -1,4 +1,4 @@
-#include "transport/fault/fault_endpoint.h"
+#include "tests/support/transport/fault_endpoint.h"
 
 #include <algorithm>
 #include <cstring>
