@@ -1,6 +1,5 @@
 // Implements `sluice discover`: prints this process's role and the reducer addresses, for scripts and for
 // debugging.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>

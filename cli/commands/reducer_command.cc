@@ -28,7 +28,6 @@
 #include "cli/options/option_set.h"
 #include "cli/options/reducer_flags.h"
 #include "cli/process/logging.h"
-#include "cli/process/program.h"
 #include "cli/process/reducer_service.h"
 #include "cli/process/signal_receiver.h"
 #include "cli/process/store_service.h"

@@ -1,5 +1,4 @@
 // Implements `sluice status`: prints the status of running reducers as JSON.
-#include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>

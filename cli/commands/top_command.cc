@@ -1,5 +1,4 @@
 // Implements `sluice top`: shows the status of a pool in a terminal, updated every second.
-#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

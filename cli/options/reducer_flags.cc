@@ -11,7 +11,6 @@
 #include "core/parse_number.h"
 #include "reducer/kernels/fold.h"
 #include "wire/frame.h"
-#include "wire/handshake.h"
 #include "wire/view.h"
 
 namespace sluice::cli {

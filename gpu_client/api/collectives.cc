@@ -1,7 +1,6 @@
 // The collectives of include/sluice/sluice.h other than allreduce: validates arguments and calls the engine.
 #include <span>
 
-#include "gpu_client/api/caller_buffers.h"
 #include "gpu_client/api/request.h"
 #include "gpu_client/api/session_handle.h"
 #include "gpu_client/api/status_map.h"

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <utility>
 

@@ -2,9 +2,7 @@
 #include "gpu_client/include/sluice/store.h"
 
 #include <array>
-#include <cstring>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdlib>
 #include <span>
-#include <string>
 
 #include "config/pool.h"
 #include "gpu_client/api/credential_options.h"

@@ -1,6 +1,5 @@
 #include "gpu_client/pipeline/staging.h"
 
-#include "core/units.h"
 #include "gpu_client/pipeline/batch.h"
 
 namespace sluice::pipeline {

@@ -1,5 +1,4 @@
 // Creation of models by class StoreClient, from tensors or from a snapshot, and snapshots.
-#include <atomic>
 #include <cstring>
 
 #include "core/clock.h"

@@ -1,7 +1,5 @@
 #include "nccl_plugin/net/stream_settings.h"
 
-#include <utility>
-
 #include "gpu_client/engine/join/lane_settings.h"
 #include "nccl_plugin/host/log.h"
 #include "wire/messages.h"

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/status.h"
-#include "core/units.h"
 #include "wire/store_messages.h"
 
 namespace sluice::reducer::admin {

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "config/file_pattern.h"
 #include "reducer/control/control_loop.h"

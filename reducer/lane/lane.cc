@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/assert.h"
 #include "core/clock.h"
 
 namespace sluice::reducer {

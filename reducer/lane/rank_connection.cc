@@ -5,7 +5,6 @@
 
 #include "core/assert.h"
 #include "reducer/lane/lane_session.h"
-#include "wire/extension.h"
 
 namespace sluice::reducer {
 

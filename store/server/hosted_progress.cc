@@ -3,7 +3,6 @@
 #include <chrono>
 #include <utility>
 
-#include "core/clock.h"
 #include "store/server/hosted_model.h"
 #include "store/server/time_left.h"
 

@@ -1,7 +1,6 @@
 #include "store/snapshot/write_snapshot.h"
 
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
 #include "config/output_file.h"

@@ -1,9 +1,5 @@
 #include "transport/tcp/send_queue.h"
 
-#include <algorithm>
-#include <cstring>
-#include <utility>
-
 namespace sluice::transport::tcp {
 
 size_t SendQueue::gather(std::span<iovec> out, size_t& bytes) const noexcept {

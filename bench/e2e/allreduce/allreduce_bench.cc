@@ -1,7 +1,5 @@
 #include "bench/e2e/allreduce/allreduce_bench.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>

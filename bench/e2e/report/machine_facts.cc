@@ -1,6 +1,5 @@
 #include "bench/e2e/report/machine_facts.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <linux/ethtool.h>

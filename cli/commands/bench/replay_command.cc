@@ -1,7 +1,6 @@
 // Implements `sluice bench replay`.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <memory>
 
 #include "bench/e2e/process/exit_codes.h"

@@ -1,7 +1,6 @@
 #include "gpu_client/engine/data_path/op_table.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
 #include "core/assert.h"

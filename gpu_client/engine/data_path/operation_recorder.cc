@@ -5,7 +5,6 @@
 #include <span>
 #include <utility>
 
-#include "core/assert.h"
 #include "core/clock.h"
 #include "gpu_client/engine/data_path/chunk_scheduler.h"
 #include "gpu_client/engine/trace/time_parts.h"

@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cstdlib>
-#include <string_view>
 #include <system_error>
 #include <utility>
 

@@ -4,7 +4,6 @@
 #include <exception>
 #include <utility>
 
-#include "core/clock.h"
 #include "gpu_client/engine/recovery/recovery.h"
 
 namespace sluice::engine {
