@@ -92,14 +92,14 @@ tl::expected<EtcdClient::Answer, EtcdClient::Failure> EtcdClient::try_one(EtcdEn
                                                                           Nanos connect_by, Nanos answer_by,
                                                                           Repeat repeat) {
   for (;;) {
-    std::unique_ptr<Channel> channel = endpoint.take_idle();
-    const bool is_new = channel == nullptr;
+    std::unique_ptr<HttpConnection> connection = endpoint.take_idle();
+    const bool is_new = connection == nullptr;
     if (is_new) {
-      channel = std::make_unique<Channel>(endpoint.address());
-      if (auto connected = endpoint.connect(channel->connection, connect_by); !connected)
+      connection = std::make_unique<HttpConnection>(endpoint.address());
+      if (auto connected = endpoint.connect(*connection, connect_by); !connected)
         return tl::unexpected(Failure{std::move(connected.error()), false});
     }
-    auto answer = channel->connection.post(path, text, answer_by);
+    auto answer = connection->post(path, text, answer_by);
     if (!answer) {
       // The server may have closed an idle connection at this moment.
       if (!is_new && repeat == Repeat::kSafe && answer.error().code == Errc::kReset) {
@@ -110,7 +110,7 @@ tl::expected<EtcdClient::Answer, EtcdClient::Failure> EtcdClient::try_one(EtcdEn
     }
     auto read = read_answer(*answer);
     if (!read) return tl::unexpected(Failure{std::move(read.error()), true});
-    endpoint.put_idle(std::move(channel));
+    endpoint.put_idle(std::move(connection));
     return std::move(*read);
   }
 }

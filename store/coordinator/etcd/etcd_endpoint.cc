@@ -7,20 +7,20 @@ Result<void> EtcdEndpoint::connect(HttpConnection& connection, Nanos deadline) {
   return connection.connect(addresses, deadline);
 }
 
-std::unique_ptr<Channel> EtcdEndpoint::take_idle() {
+std::unique_ptr<HttpConnection> EtcdEndpoint::take_idle() {
   const std::lock_guard lock(mutex_);
   while (!idle_.empty()) {
-    std::unique_ptr<Channel> channel = std::move(idle_.back());
+    std::unique_ptr<HttpConnection> connection = std::move(idle_.back());
     idle_.pop_back();
-    if (channel->connection.is_idle()) return channel;
+    if (connection->is_idle()) return connection;
   }
   return nullptr;
 }
 
-void EtcdEndpoint::put_idle(std::unique_ptr<Channel> channel) {
-  if (!channel->connection.is_idle()) return;
+void EtcdEndpoint::put_idle(std::unique_ptr<HttpConnection> connection) {
+  if (!connection->is_idle()) return;
   const std::lock_guard lock(mutex_);
-  if (idle_.size() < kMaxIdle) idle_.push_back(std::move(channel));
+  if (idle_.size() < kMaxIdle) idle_.push_back(std::move(connection));
 }
 
 void EtcdEndpoint::drop_idle() {

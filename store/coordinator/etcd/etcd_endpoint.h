@@ -12,13 +12,6 @@
 
 namespace sluice::store::etcd {
 
-// A connection with the loop that drives it, for one thread at a time.
-struct Channel {
-  explicit Channel(const std::string& host) : connection(loop, host) {}
-  EventLoop loop;
-  HttpConnection connection;
-};
-
 class EtcdEndpoint {
  public:
   explicit EtcdEndpoint(const config::Endpoint& endpoint)
@@ -32,9 +25,9 @@ class EtcdEndpoint {
   [[nodiscard]] Result<void> connect(HttpConnection& connection, Nanos deadline);
 
   // An idle connection that the server has not closed, or null.
-  [[nodiscard]] std::unique_ptr<Channel> take_idle();
-  // Keeps the connection of `channel` for the next request, if it is usable.
-  void put_idle(std::unique_ptr<Channel> channel);
+  [[nodiscard]] std::unique_ptr<HttpConnection> take_idle();
+  // Keeps `connection` for the next request, if it is usable.
+  void put_idle(std::unique_ptr<HttpConnection> connection);
   void drop_idle();
 
  private:
@@ -42,7 +35,7 @@ class EtcdEndpoint {
   const std::string address_;
   AddressLookup lookup_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Channel>> idle_;
+  std::vector<std::unique_ptr<HttpConnection>> idle_;
 };
 
 }  // namespace sluice::store::etcd

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 
 #include "config/printable_text.h"
 #include "config/sizes.h"
@@ -50,22 +51,18 @@ void enable_keep_alive(int fd) noexcept {
 
 }  // namespace
 
-void HttpConnection::begin() noexcept {
-  is_pending_ = true;
-  is_done_ = false;
-  error_ = {};
-}
-
-Result<void> HttpConnection::finish(Nanos deadline) {
-  const Nanos begin = monotonic_now();
-  if (!loop_.run_until(is_done_, deadline)) {
-    close();
-    return fail(Errc::kTimeout, "no answer in " + rounded_text(std::max<Nanos>(deadline - begin, 0)));
-  }
-  if (!error_) return {};
-  Error error = error_of(error_);
+template <typename Start>
+Result<void> HttpConnection::run(Nanos deadline, Start start) {
+  const Nanos left = std::max<Nanos>(deadline - monotonic_now(), 0);
+  boost::system::error_code error;
+  stream_.expires_after(std::chrono::nanoseconds(left));
+  start([&error](const boost::system::error_code& result, auto...) { error = result; });
+  io_.restart();
+  io_.run();
+  if (!error) return {};
   close();
-  return tl::unexpected(std::move(error));
+  if (error == beast::error::timeout) return fail(Errc::kTimeout, "no answer in " + rounded_text(left));
+  return tl::unexpected(error_of(error));
 }
 
 Result<void> HttpConnection::connect(const std::vector<Tcp::endpoint>& addresses, Nanos deadline) {
@@ -73,86 +70,52 @@ Result<void> HttpConnection::connect(const std::vector<Tcp::endpoint>& addresses
   for (size_t i = 0; i < addresses.size(); ++i) {
     const Nanos now = monotonic_now();
     const Nanos share = std::max<Nanos>(deadline - now, 0) / static_cast<Nanos>(addresses.size() - i);
-    begin();
-    socket_.async_connect(addresses[i], [this](const boost::system::error_code& error) {
-      is_pending_ = false;
-      is_done_ = true;
-      error_ = error;
-    });
-    auto connected = finish(now + share);
+    auto connected =
+        run(now + share, [&](auto handler) { stream_.async_connect(addresses[i], std::move(handler)); });
     if (connected) {
-      enable_keep_alive(socket_.native_handle());
+      enable_keep_alive(stream_.socket().native_handle());
       return {};
     }
     last = std::move(connected.error());
-    close();
   }
   return tl::unexpected(std::move(last));
 }
 
 bool HttpConnection::is_idle() {
-  if (!socket_.is_open() || is_pending_ || buffer_.size() != 0) return false;
+  if (!stream_.socket().is_open() || buffer_.size() != 0) return false;
   char byte = 0;
-  return ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+  return ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
          (errno == EAGAIN || errno == EWOULDBLOCK);
 }
 
 Result<HttpAnswer> HttpConnection::post(const std::string& path, std::string json, Nanos deadline) {
-  request_ = {};
-  request_.method(http::verb::post);
-  request_.target(path);
-  request_.version(11);
-  request_.set(http::field::host, host_);
-  request_.set(http::field::content_type, "application/json");
-  request_.body() = std::move(json);
-  request_.prepare_payload();
-  parser_.emplace();
-  parser_->header_limit(kMaxHeaderBytes);
-  parser_->body_limit(kMaxAnswerBytes);
-  begin();
-  http::async_write(socket_, request_, [this](const boost::system::error_code& error, size_t) {
-    is_pending_ = false;
-    is_done_ = true;
-    error_ = error;
-  });
-  SLUICE_RETURN_IF_ERROR(finish(deadline));
-  while (!parser_->is_done()) {
-    read_more();
-    SLUICE_RETURN_IF_ERROR(finish(deadline));
-    SLUICE_RETURN_IF_ERROR(check_length());
+  http::request<http::string_body> request(http::verb::post, path, 11, std::move(json));
+  request.set(http::field::host, host_);
+  request.set(http::field::content_type, "application/json");
+  request.prepare_payload();
+  SLUICE_RETURN_IF_ERROR(
+      run(deadline, [&](auto handler) { http::async_write(stream_, request, std::move(handler)); }));
+  http::response_parser<http::string_body> parser;
+  parser.header_limit(kMaxHeaderBytes);
+  parser.body_limit(kMaxAnswerBytes);
+  SLUICE_RETURN_IF_ERROR(run(deadline, [&](auto handler) {
+    http::async_read_header(stream_, buffer_, parser, std::move(handler));
+  }));
+  // The parser allocates the announced length when the body begins. Boost 1.74 applies the body limit to it
+  // only if no byte of the body came with the header, so the header is read alone and checked here.
+  if (parser.content_length().value_or(0) > kMaxAnswerBytes) {
+    close();
+    return fail(Errc::kBadField, limit_text());
   }
-  auto response = parser_->release();
+  SLUICE_RETURN_IF_ERROR(
+      run(deadline, [&](auto handler) { http::async_read(stream_, buffer_, parser, std::move(handler)); }));
+  auto response = parser.release();
   if (!response.keep_alive()) close();
   return HttpAnswer{.status = response.result_int(), .body = std::move(response.body())};
 }
 
-// The parser allocates the announced length when the body begins. Boost 1.74 applies the body limit to it
-// only if no byte of the body came with the header, so the header is read alone and checked here.
-Result<void> HttpConnection::check_length() {
-  if (!parser_->is_header_done() || parser_->content_length().value_or(0) <= kMaxAnswerBytes) return {};
-  close();
-  return fail(Errc::kBadField, limit_text());
-}
-
-void HttpConnection::read_more() {
-  begin();
-  const auto handler = [this](const boost::system::error_code& error, size_t) {
-    is_pending_ = false;
-    is_done_ = true;
-    error_ = error;
-  };
-  if (parser_->is_header_done()) {
-    http::async_read_some(socket_, buffer_, *parser_, handler);
-  } else {
-    http::async_read_header(socket_, buffer_, *parser_, handler);
-  }
-}
-
-// The handler of a pending operation refers to this object, so it must run first.
 void HttpConnection::close() noexcept {
-  boost::system::error_code ignored;
-  socket_.close(ignored);
-  while (is_pending_) loop_.run_ready();
+  stream_.close();
   buffer_.clear();
 }
 

@@ -4,12 +4,12 @@
 // kReset (refused, closed, or no HTTP), kBadField (an answer over its limit).
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/result.h"
-#include "store/coordinator/etcd/event_loop.h"
+#include "core/units.h"
+#include "store/coordinator/etcd/beast.h"
 
 namespace sluice::store::etcd {
 
@@ -23,12 +23,8 @@ class HttpConnection {
   static constexpr size_t kMaxAnswerBytes = 24 * kMiB;
   static constexpr uint32_t kMaxHeaderBytes = 16 * kKiB;
 
-  // `host` is for the Host header. The loop must outlive the connection.
-  HttpConnection(EventLoop& loop, std::string host)
-      : loop_(loop), socket_(loop.io()), host_(std::move(host)) {}
-  HttpConnection(const HttpConnection&) = delete;
-  HttpConnection& operator=(const HttpConnection&) = delete;
-  ~HttpConnection() { close(); }
+  // `host` is for the Host header.
+  explicit HttpConnection(std::string host) : host_(std::move(host)) {}
 
   // Tries the addresses in turn, each for an equal share of the time.
   [[nodiscard]] Result<void> connect(const std::vector<Tcp::endpoint>& addresses, Nanos deadline);
@@ -39,25 +35,16 @@ class HttpConnection {
   [[nodiscard]] Result<HttpAnswer> post(const std::string& path, std::string json, Nanos deadline);
 
  private:
-  using Parser = http::response_parser<http::string_body>;
-  // Waits for the pending operation; closes the connection if it failed or the deadline passed.
-  [[nodiscard]] Result<void> finish(Nanos deadline);
-  // Starts to read the header, or some bytes of the body.
-  void read_more();
-  [[nodiscard]] Result<void> check_length();
-  void begin() noexcept;
+  // Runs one operation, which `start` begins with the handler that it gets, to its end or to the deadline.
+  // Closes the connection if it failed.
+  template <typename Start>
+  [[nodiscard]] Result<void> run(Nanos deadline, Start start);
   void close() noexcept;
 
-  EventLoop& loop_;
-  Tcp::socket socket_;
+  asio::io_context io_{1};
+  beast::tcp_stream stream_{io_};
   const std::string host_;
   beast::flat_buffer buffer_{size_t{64} * kKiB};
-  http::request<http::string_body> request_;
-  std::optional<Parser> parser_;
-  // The state of the operation in progress.
-  bool is_pending_ = false;
-  bool is_done_ = false;
-  boost::system::error_code error_;
 };
 
 }  // namespace sluice::store::etcd
