@@ -248,10 +248,6 @@ std::span<const std::string_view> plugin_variables() noexcept {
   return kPluginVariables;
 }
 
-std::span<const std::string_view> program_variables() noexcept {
-  return kProgramVariables;
-}
-
 bool is_known_variable(const Variable& variable) noexcept {
   return std::ranges::binary_search(kPluginVariables, variable.name) ||
          std::ranges::binary_search(kProgramVariables, variable.name) ||

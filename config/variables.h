@@ -16,8 +16,6 @@ struct Variable {
 
 // Variables that the NCCL plugin and libsluice read.
 [[nodiscard]] std::span<const std::string_view> plugin_variables() noexcept;
-// Further variables that program options, scripts and tests read.
-[[nodiscard]] std::span<const std::string_view> program_variables() noexcept;
 
 // True for a listed variable, a test variable (SLUICE_TEST_...), and a variable that Kubernetes derives from
 // a Service name (SLUICE_SERVICE_HOST, SLUICE_REDUCER_PORT=tcp://..., SLUICE_PORT_7470_TCP_ADDR).

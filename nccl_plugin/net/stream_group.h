@@ -78,7 +78,6 @@ class StreamGroup {
 
   [[nodiscard]] std::span<Stream> streams() noexcept { return {streams_.data(), stream_count_}; }
   void add_request() noexcept { ++open_requests_; }
-  [[nodiscard]] bool is_shutting_down() const noexcept { return shutting_down_; }
   // Makes the next progress() poll.
   void poll_at_next_progress() noexcept { next_poll_ = 0; }
 
