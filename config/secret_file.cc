@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "config/file_contents.h"
+#include "core/text_encoding.h"
 
 namespace sluice::config {
 namespace {
@@ -67,13 +68,7 @@ Result<SecretFile> read_secret_file(const std::string& path) {
 }
 
 std::string secret_text(const Secret& secret) {
-  constexpr std::string_view kHex = "0123456789abcdef";
-  std::string out;
-  for (const uint8_t b : secret) {
-    out += kHex[b >> 4];
-    out += kHex[b & 15];
-  }
-  return out + "\n";
+  return hex_text(secret) + "\n";
 }
 
 }  // namespace sluice::config

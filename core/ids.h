@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "core/text_encoding.h"
+
 namespace sluice {
 
 // 128 random bits that identify one communicator of one job. Equal on all ranks.
@@ -16,7 +18,9 @@ struct SessionId {
 };
 
 // "3f2a...": 32 hex digits.
-[[nodiscard]] std::string to_string(const SessionId& id);
+[[nodiscard]] inline std::string to_string(const SessionId& id) {
+  return hex_text(id.bytes);
+}
 
 using Rank = uint32_t;  // index of a worker in its session, 0..n-1
 

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "cli/bits/bit_comparison.h"
+#include "core/text_encoding.h"
 
 namespace sluice::cli {
 namespace {
@@ -63,7 +64,7 @@ std::string difference_text(const OperationDifference& d) {
     for (const RankGroup& g : d.groups) {
       text += fmt::format("{}{} {} {}", &g == d.groups.data() ? "" : "; ", ranks_text(g.ranks),
                           g.ranks.size() == 1 ? "has" : "have",
-                          same_call ? engine::hex_digits(g.operation->crc, 8) : call_text(g.operation));
+                          same_call ? hex_digits(g.operation->crc, 8) : call_text(g.operation));
     }
     return d.has_majority() ? text : text + "; no majority";
   }
@@ -94,9 +95,8 @@ void append_ends(Out out, const RecordedSession& session) {
 void append_comparison(Out out, const RecordedSession& session, const RankComparison& c) {
   const std::string ranks = fmt::format("{} ranks", session.records.size());
   const std::string running =
-      c.running
-          ? fmt::format(" (running hash {})", engine::hex_digits(*c.running, engine::RunningHash::kDigits))
-          : std::string();
+      c.running ? fmt::format(" (running hash {})", hex_digits(*c.running, engine::RunningHash::kDigits))
+                : std::string();
   if (session.records.size() == 1) {
     fmt::format_to(out, "  {} of rank {} alone{}\n", operations_text(c.operations),
                    session.records.front().rank, running);

@@ -6,6 +6,7 @@
 #include "blackbox/process_dump.h"
 #include "colocated/hosted_reducer.h"
 #include "core/clock.h"
+#include "core/text_encoding.h"
 #include "gpu_client/engine/join/credentials.h"
 #include "gpu_client/engine/join/handshake.h"
 #include "gpu_client/engine/join/lane_settings.h"
@@ -27,10 +28,8 @@ std::string list_text(const Settings& s, const Result<void>& discovered) {
   for (const config::Endpoint& e : s.reducers) list += (list.empty() ? "" : ",") + config::to_string(e);
   if (list.size() <= 1000) return list;
   const wire::Digest digest = wire::sha256(std::as_bytes(std::span(list)));
-  std::string text = std::to_string(s.reducers.size()) + " reducers, " + list.substr(0, 900) + "... #";
-  for (size_t i = 0; i < 8; ++i)
-    text += "0123456789abcdef"[digest[i] >> 4], text += "0123456789abcdef"[digest[i] & 15];
-  return text;
+  const std::string text = std::to_string(s.reducers.size()) + " reducers, " + list.substr(0, 900) + "... #";
+  return text + hex_text(std::span(digest).first(8));
 }
 
 std::string common_text(const Settings& s, const Result<void>& discovered) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/assert.h"
+#include "core/text_encoding.h"
 #include "reducer/admin/host_facts.h"
 #include "reducer/admin/metrics.h"
 #include "wire/sha256.h"
@@ -34,17 +35,8 @@ HttpResponse readiness(const nlohmann::json& status) {
 
 // The hash that Content-Security-Policy expects of the bytes between the tags.
 std::string hash_of(std::string_view text) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   const wire::Digest digest = wire::sha256(std::as_bytes(std::span(text)));
-  std::string base64;
-  for (size_t i = 0; i < digest.size(); i += 3) {
-    uint32_t bits = 0;
-    for (size_t k = 0; k < 3; ++k) bits = bits << 8 | (i + k < digest.size() ? digest[i + k] : 0u);
-    for (int shift = 18; shift >= 0; shift -= 6) base64 += kDigits[bits >> shift & 63];
-  }
-  static_assert(std::tuple_size_v<wire::Digest> % 3 == 2);
-  base64.back() = '=';
-  return "'sha256-" + base64 + "'";
+  return "'sha256-" + base64_of({reinterpret_cast<const char*>(digest.data()), digest.size()}) + "'";
 }
 
 void substitute(std::string& document, std::string_view placeholder, std::string_view part) {

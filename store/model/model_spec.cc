@@ -190,13 +190,6 @@ wire::Digest fingerprint(const ModelSpec& spec) {
   return wire::sha256(std::as_bytes(std::span(text)));
 }
 
-std::string hex_text(const wire::Digest& digest) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const uint8_t byte : digest) (text += kDigits[byte >> 4]) += kDigits[byte & 15];
-  return text;
-}
-
 std::string_view to_string(StepKind kind) noexcept {
   const auto index = static_cast<size_t>(kind);
   return index < kStepNames.size() ? kStepNames[index] : "unknown";

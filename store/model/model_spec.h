@@ -75,7 +75,6 @@ struct ModelSpec {
 
 // SHA-256 of all fields of a valid specification. Files hold it, so its input must not change.
 [[nodiscard]] wire::Digest fingerprint(const ModelSpec& spec);
-[[nodiscard]] std::string hex_text(const wire::Digest& digest);  // 64 lower-case digits
 
 [[nodiscard]] std::string_view to_string(StepKind kind) noexcept;     // "sync", "async", "bounded"
 [[nodiscard]] std::string_view to_string(StalePush policy) noexcept;  // "refuse", "scale"

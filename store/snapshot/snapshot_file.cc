@@ -15,6 +15,7 @@
 #include "core/bytes.h"
 #include "core/crc32c.h"
 #include "core/parse_number.h"
+#include "core/text_encoding.h"
 #include "core/units.h"
 #include "store/snapshot/half_floats.h"
 
@@ -171,8 +172,8 @@ Result<void> SnapshotFile::check_data(const SafetensorsHeader& header) const {
     checksum = crc32c(part, checksum);
     position += part.size();
   }
-  if (checksum_text(checksum) == expected) return {};
-  return invalid("the checksum of the data is " + checksum_text(checksum) + "; the metadata has " +
+  if (hex_digits(checksum, 8) == expected) return {};
+  return invalid("the checksum of the data is " + hex_digits(checksum, 8) + "; the metadata has " +
                  config::printable(expected));
 }
 

@@ -5,6 +5,7 @@
 
 #include "config/output_file.h"
 #include "core/crc32c.h"
+#include "core/text_encoding.h"
 #include "core/units.h"
 #include "store/snapshot/half_floats.h"
 #include "store/snapshot/safetensors_header.h"
@@ -50,7 +51,7 @@ SafetensorsHeader header_of(const ModelSpec& spec, const SnapshotFacts& facts, c
                      {kSnapshotVersion, std::to_string(facts.version)},
                      {kSnapshotSteps, std::to_string(facts.steps)},
                      {kSnapshotContent, content == SnapshotContent::kWeights ? "weights" : "resumable"},
-                     {kSnapshotChecksum, checksum_text(0)}};
+                     {kSnapshotChecksum, hex_digits(0, 8)}};
   return header;
 }
 
@@ -65,12 +66,6 @@ std::string snapshot_tensor_name(const ModelSpec& spec, size_t array, size_t ten
 
 std::string safetensors_dtype(wire::DType dtype) {
   return dtype == wire::DType::kF32 ? "F32" : dtype == wire::DType::kF16 ? "F16" : "BF16";
-}
-
-std::string checksum_text(uint32_t checksum) {
-  std::string text(8, '0');
-  for (size_t i = 0; i < 8; ++i) text[i] = "0123456789abcdef"[checksum >> (28 - 4 * i) & 15];
-  return text;
 }
 
 Result<void> write_snapshot(const std::string& path, const ModelSpec& spec, const ModelLayout& layout,
@@ -111,7 +106,7 @@ Result<void> write_snapshot(const std::string& path, const ModelSpec& spec, cons
   // A pipe cannot be overwritten, so the checksum needs a pass of its own.
   if (!file.is_seekable()) {
     SLUICE_RETURN_IF_ERROR(visit_data(add_to_checksum));
-    header.replace(checksum_position, checksum_text(0).size(), checksum_text(checksum));
+    header.replace(checksum_position, 8, hex_digits(checksum, 8));
   }
   SLUICE_RETURN_IF_ERROR(file.write(std::as_bytes(std::span(header))));
   checksum = 0;
@@ -120,7 +115,7 @@ Result<void> write_snapshot(const std::string& path, const ModelSpec& spec, cons
     return file.write(bytes);
   };
   SLUICE_RETURN_IF_ERROR(visit_data(write_data));
-  if (file.is_seekable()) SLUICE_RETURN_IF_ERROR(file.overwrite(checksum_position, checksum_text(checksum)));
+  if (file.is_seekable()) SLUICE_RETURN_IF_ERROR(file.overwrite(checksum_position, hex_digits(checksum, 8)));
   return file.finish();
 }
 

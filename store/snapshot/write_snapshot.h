@@ -41,6 +41,5 @@ inline constexpr const char* kSnapshotChecksum = "sluice.crc32c";  // of the dat
 [[nodiscard]] std::string snapshot_tensor_name(const ModelSpec& spec, size_t array, size_t tensor);
 // "F32", "F16" or "BF16".
 [[nodiscard]] std::string safetensors_dtype(wire::DType dtype);
-[[nodiscard]] std::string checksum_text(uint32_t checksum);  // 8 hex digits
 
 }  // namespace sluice::store

@@ -6,6 +6,7 @@
 
 #include "core/bytes.h"
 #include "core/crc32c.h"
+#include "core/text_encoding.h"
 #include "core/units.h"
 #include "store/model/model_spec.h"
 

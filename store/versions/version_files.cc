@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/assert.h"
+#include "core/text_encoding.h"
 #include "store/model/model_spec.h"
 
 namespace sluice::store {

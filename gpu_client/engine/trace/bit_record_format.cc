@@ -8,6 +8,7 @@
 
 #include "config/file_pattern.h"
 #include "config/printable_text.h"
+#include "core/text_encoding.h"
 
 #ifndef SLUICE_VERSION
 #error "SLUICE_VERSION is defined by the build"
@@ -31,12 +32,6 @@ std::string begin_text() {
 }
 
 }  // namespace
-
-std::string hex_digits(uint64_t value, size_t digits) {
-  std::string out(digits, '0');
-  for (size_t i = digits; i > 0; --i, value >>= 4) out[i - 1] = "0123456789abcdef"[value & 15];
-  return out;
-}
 
 void RunningHash::add(std::string_view columns) {
   std::string text(digest_.begin(), digest_.end());

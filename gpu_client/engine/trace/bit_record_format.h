@@ -55,9 +55,6 @@ class RunningHash {
   wire::Digest digest_{};
 };
 
-// The fixed number of hex digits.
-[[nodiscard]] std::string hex_digits(uint64_t value, size_t digits);
-
 // The begin of the file.
 [[nodiscard]] std::string bit_record_begin(const BitRecordSession& session);
 // Appends the operation's line and adds it to the running hash.

@@ -1,13 +1,12 @@
 #include "store/coordinator/etcd/etcd_coordinator.h"
 
 #include "config/printable_text.h"
-#include "store/coordinator/etcd/base64.h"
+#include "core/text_encoding.h"
 #include "store/coordinator/etcd/json_answer.h"
 #include "store/coordinator/key_range.h"
 
 namespace sluice::store {
 
-using etcd::base64_of;
 using nlohmann::json;
 using Repeat = etcd::EtcdClient::Repeat;
 using Verdict = etcd::EtcdClient::Verdict;

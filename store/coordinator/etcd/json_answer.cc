@@ -3,7 +3,7 @@
 #include "config/limited_json.h"
 #include "config/printable_text.h"
 #include "core/parse_number.h"
-#include "store/coordinator/etcd/base64.h"
+#include "core/text_encoding.h"
 
 namespace sluice::store::etcd {
 

@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "store/coordinator/etcd/base64.h"
+#include "core/text_encoding.h"
 #include "store/coordinator/etcd/etcd_options.h"
 #include "store/coordinator/etcd/json_answer.h"
 
@@ -47,15 +47,15 @@ TEST(Base64, ConvertsBothWays) {
                                                        {"fooba", "Zm9vYmE="},
                                                        {"foobar", "Zm9vYmFy"}};
   for (const auto& [bytes, text] : known) {
-    EXPECT_EQ(etcd::base64_of(bytes), text);
-    EXPECT_EQ(etcd::from_base64(text), bytes);
+    EXPECT_EQ(base64_of(bytes), text);
+    EXPECT_EQ(from_base64(text), bytes);
   }
   std::string all;
   for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
-  EXPECT_EQ(etcd::from_base64(etcd::base64_of(all)), all);
+  EXPECT_EQ(from_base64(base64_of(all)), all);
   for (const char* text :
        {"Z", "Zg", "Zg=", "Zh==", "Zm9=", "====", "Z===", "Zm9v\n", "Zm-v", "=Zg=", "Zg==Zg=="})
-    EXPECT_EQ(etcd::from_base64(text), std::nullopt) << text;
+    EXPECT_EQ(from_base64(text), std::nullopt) << text;
 }
 
 TEST(JsonAnswer, LimitsDepth) {

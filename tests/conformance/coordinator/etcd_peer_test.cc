@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/clock.h"
-#include "store/coordinator/etcd/base64.h"
+#include "core/text_encoding.h"
 #include "store/coordinator/etcd/etcd_coordinator.h"
 #include "tests/conformance/coordinator/scripted_http_server.h"
 
@@ -12,7 +12,6 @@ namespace {
 
 using store::EtcdCoordinator;
 using store::EtcdOptions;
-using store::etcd::base64_of;
 using After = ScriptedHttpServer::After;
 
 constexpr Nanos kTimeout = kSecond;

@@ -1,5 +1,6 @@
 // Comparison of bit records: which operation differs, and which rank is wrong.
 #include "cli/bits/bit_report.h"
+#include "core/text_encoding.h"
 
 #include <gtest/gtest.h>
 
@@ -49,7 +50,7 @@ TEST_F(BitReportTest, EqualRanks) {
   EXPECT_EQ(r.compared, 1204u);
   EXPECT_EQ(r.different, 0u);
   const std::string running =
-      engine::hex_digits(files_.records[0].operations.back().running, engine::RunningHash::kDigits);
+      hex_digits(files_.records[0].operations.back().running, engine::RunningHash::kDigits);
   expect_line("  1,204 operations equal on 4 ranks (running hash " + running + ")");
 }
 

@@ -1,4 +1,5 @@
 #include "store/model/model_spec.h"
+#include "core/text_encoding.h"
 
 #include <gtest/gtest.h>
 

@@ -11,6 +11,7 @@
 #include "core/bytes.h"
 #include "core/crc32c.h"
 #include "core/float_bits.h"
+#include "core/text_encoding.h"
 #include "store/snapshot/half_floats.h"
 #include "store/snapshot/snapshot_file.h"
 #include "store/snapshot/write_snapshot.h"

@@ -1,24 +1,36 @@
-#include "store/coordinator/etcd/base64.h"
+#include "core/text_encoding.h"
 
 #include <array>
 #include <cstdint>
 #include <utility>
 
-namespace sluice::store::etcd {
+namespace sluice {
 namespace {
 
-constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-constexpr uint8_t kNoDigit = 255;
+constexpr std::string_view kBase64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr uint8_t kNoBase64Digit = 255;
 
-constexpr std::array<uint8_t, 256> kValues = [] {
+constexpr std::array<uint8_t, 256> kBase64Values = [] {
   std::array<uint8_t, 256> values{};
-  values.fill(kNoDigit);
-  for (size_t i = 0; i < kDigits.size(); ++i)
-    values[static_cast<uint8_t>(kDigits[i])] = static_cast<uint8_t>(i);
+  values.fill(kNoBase64Digit);
+  for (size_t i = 0; i < kBase64Digits.size(); ++i)
+    values[static_cast<uint8_t>(kBase64Digits[i])] = static_cast<uint8_t>(i);
   return values;
 }();
 
 }  // namespace
+
+std::string hex_digits(uint64_t value, size_t digits) {
+  std::string out(digits, '0');
+  for (size_t i = digits; i > 0; --i, value >>= 4) out[i - 1] = "0123456789abcdef"[value & 15];
+  return out;
+}
+
+std::string hex_text(std::span<const uint8_t> bytes) {
+  std::string out;
+  for (const uint8_t byte : bytes) out += hex_digits(byte, 2);
+  return out;
+}
 
 std::string base64_of(std::string_view bytes) {
   std::string text;
@@ -28,7 +40,7 @@ std::string base64_of(std::string_view bytes) {
     uint32_t bits = 0;
     for (size_t j = 0; j < 3; ++j)
       bits = bits << 8 | (j < group.size() ? static_cast<uint8_t>(group[j]) : 0U);
-    for (size_t j = 0; j < 4; ++j) text += j <= group.size() ? kDigits[bits >> (18 - 6 * j) & 63] : '=';
+    for (size_t j = 0; j < 4; ++j) text += j <= group.size() ? kBase64Digits[bits >> (18 - 6 * j) & 63] : '=';
   }
   return text;
 }
@@ -42,8 +54,8 @@ std::optional<std::string> from_base64(std::string_view text) {
   uint32_t bits = 0;
   unsigned bit_count = 0;
   for (const char c : digits) {
-    const uint8_t value = kValues[static_cast<uint8_t>(c)];
-    if (value == kNoDigit) return std::nullopt;
+    const uint8_t value = kBase64Values[static_cast<uint8_t>(c)];
+    if (value == kNoBase64Digit) return std::nullopt;
     bits = (bits << 6 | value) & 0xfff;
     bit_count += 6;
     if (bit_count < 8) continue;
@@ -54,4 +66,4 @@ std::optional<std::string> from_base64(std::string_view text) {
   return (bits & ((1U << bit_count) - 1)) == 0 ? std::optional(std::move(bytes)) : std::nullopt;
 }
 
-}  // namespace sluice::store::etcd
+}  // namespace sluice
