@@ -22,17 +22,18 @@ PathReport PathMonitor::sample(const Endpoint& ep, Nanos now) noexcept {
   if (!stalled) {
     stalled_since_.store(0, std::memory_order_relaxed);
   } else if (stalled_since_.load(std::memory_order_relaxed) == 0) {
-    stalled_since_.store(sampled_at_, std::memory_order_relaxed);
+    stalled_since_.store(sampled_at_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   }
-  sampled_at_ = now;
+  sampled_at_.store(now, std::memory_order_relaxed);
   return news;
 }
 
 PathReport PathMonitor::report(Nanos now) const noexcept {
   const Nanos since = stalled_since_.load(std::memory_order_relaxed);
+  const Nanos until = std::min(now, sampled_at_.load(std::memory_order_relaxed) + 2 * kInterval);
   return {.packets = packets_.load(std::memory_order_relaxed),
           .lost_packets = lost_packets_.load(std::memory_order_relaxed),
-          .stalled = since == 0 ? 0 : std::max<Nanos>(now - since, 0),
+          .stalled = since == 0 ? 0 : std::max<Nanos>(until - since, 0),
           .mtu = mtu_.load(std::memory_order_relaxed)};
 }
 
@@ -50,8 +51,8 @@ std::optional<std::string> PathWatch::add_losses(const PathReport& total, Nanos 
   const uint64_t lost = total.lost_packets - std::min(from.lost_packets, total.lost_packets);
   const double share = static_cast<double>(lost) / static_cast<double>(std::max<uint64_t>(packets, 1));
   if (time == now || lost < kLeastLosses || share < kLossShare) return std::nullopt;
-  if (logged_at_ != 0 && now - logged_at_ < kRepeat) return std::nullopt;
-  logged_at_ = now;
+  if (losses_logged_at_ != 0 && now - losses_logged_at_ < kRepeat) return std::nullopt;
+  losses_logged_at_ = now;
   std::array<char, 96> text{};
   (void)std::snprintf(text.data(), text.size(), "%.1f %% of %llu packets were lost within %lld s",
                       100 * std::min(share, 1.0), static_cast<unsigned long long>(packets),
@@ -59,9 +60,12 @@ std::optional<std::string> PathWatch::add_losses(const PathReport& total, Nanos 
   return text.data();
 }
 
-bool PathWatch::is_new_stall(Nanos stalled) noexcept {
-  const bool before = std::exchange(in_stall_, stalled >= kStall);
-  return in_stall_ && !before;
+bool PathWatch::is_new_stall(Nanos stalled, Nanos now) noexcept {
+  if (stalled < kStall) is_stall_logged_ = false;
+  if (stalled < kStall || is_stall_logged_) return false;
+  if (stall_logged_at_ != 0 && now - stall_logged_at_ < kRepeat) return false;
+  stall_logged_at_ = now;
+  return is_stall_logged_ = true;
 }
 
 }  // namespace sluice::transport

@@ -42,13 +42,13 @@ class PathMonitor {
   }
   // Owner thread. Returns what is new since the last sample.
   PathReport sample(const Endpoint& ep, Nanos now) noexcept;
-  // Any thread.
+  // Any thread. Without samples, a stall lasts no longer than two intervals after the last one.
   [[nodiscard]] PathReport report(Nanos now) const noexcept;
 
  private:
   PathStats last_;
-  Nanos sampled_at_ = 0;
   std::atomic<uint64_t> packets_{0}, lost_packets_{0};
+  std::atomic<Nanos> sampled_at_{0};
   std::atomic<Nanos> stalled_since_{0};  // 0: no stall
   std::atomic<uint32_t> mtu_{0};
 };
@@ -66,18 +66,18 @@ class PathWatch {
   static constexpr Nanos kWindow = 10 * kSecond;
   static constexpr double kLossShare = 0.005;
   static constexpr uint64_t kLeastLosses = 50;
-  static constexpr Nanos kRepeat = 600 * kSecond;  // between two lines about losses
+  static constexpr Nanos kRepeat = 600 * kSecond;  // between two lines about losses, or about stalls
 
   // `total`: sums since the session began, in both directions. Returns the text of a due line.
   [[nodiscard]] std::optional<std::string> add_losses(const PathReport& total, Nanos now);
-  // True once for each stall.
-  [[nodiscard]] bool is_new_stall(Nanos stalled) noexcept;
+  // True when a line about a stall is due: once for each, and not for each of many.
+  [[nodiscard]] bool is_new_stall(Nanos stalled, Nanos now) noexcept;
 
  private:
   PathReport begin_;
   Nanos began_at_ = 0;
-  Nanos logged_at_ = 0;
-  bool in_stall_ = false;
+  Nanos losses_logged_at_ = 0, stall_logged_at_ = 0;
+  bool is_stall_logged_ = false;  // the present one
 };
 
 }  // namespace sluice::transport

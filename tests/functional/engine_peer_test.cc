@@ -1,4 +1,9 @@
 // Reducers that end a session in unusual ways.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "core/log.h"
 #include "tests/functional/engine_test_bed.h"
 #include "tests/support/scripted_reducer.h"
 
@@ -49,6 +54,33 @@ TEST_F(EnginePeer, LeavesInOrderWhenReducersFinishAtDifferentTimes) {
     EXPECT_EQ(sluice_session_close(c.session), SLUICE_OK) << threads;
     EXPECT_GE(monotonic_now() - begin, 500 * kMillisecond) << "waits for the second reducer";
   }
+}
+
+std::atomic<int> blocked_lines{0};  // global, because a log sink is a plain function
+std::atomic<bool> reads_log{false};
+
+TEST_F(EnginePeer, HeartbeatsDoNotWaitForTheLog) {
+  log::set_sink([](log::Level /*level*/, std::string_view line) noexcept {
+    if (line.find("sends data that does not arrive, for 6 s") == std::string_view::npos) return;
+    ++blocked_lines;
+    while (!reads_log.load()) std::this_thread::yield();
+  });
+  wire::Heartbeat stalled;
+  stalled.packets = 0, stalled.lost_packets = 0, stalled.stalled_ms = 6000;
+  const Created c = join({{.id = 1, .heartbeat = stalled}});
+  ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+  const auto until = [](const auto& condition) {
+    const Nanos deadline = monotonic_now() + 20 * kSecond;
+    while (!condition() && monotonic_now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return condition();
+  };
+  EXPECT_TRUE(until([] { return blocked_lines.load() == 1; }));
+  const int before = peers_[0]->heartbeats();
+  EXPECT_TRUE(until([&] { return peers_[0]->heartbeats() > before + 1; }));
+  reads_log.store(true);
+  EXPECT_EQ(sluice_session_close(c.session), SLUICE_OK);
+  log::set_sink(nullptr);
 }
 
 }  // namespace

@@ -83,6 +83,9 @@ void ScriptedReducer::serve() {
       control.send(verdict, kHandle);
     } else if (frame->header.type == wire::FrameType::kCommit && script_.abort) {
       control.send(*script_.abort, kHandle);
+    } else if (frame->header.type == wire::FrameType::kHeartbeat) {
+      ++heartbeats_;
+      if (script_.heartbeat) control.send(*script_.heartbeat, kHandle);
     } else if (frame->header.type == wire::FrameType::kLeave) {
       // The test case: a slow acknowledgement.
       std::this_thread::sleep_for(std::chrono::nanoseconds(script_.acknowledge_after));

@@ -2,6 +2,7 @@
 // that a real reducer shows only by accident. It reduces nothing and has its own thread.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -18,6 +19,7 @@ class ScriptedReducer {
     std::optional<wire::Abort> abort{};  // sent on the control connection once the session is committed
     Nanos acknowledge_after = 0;         // from LEAVE to LEAVE_ACK; the lane is closed with it
     uint64_t features = 0;               // of WELCOME
+    std::optional<wire::Heartbeat> heartbeat{};  // sent on the control connection with each one of the rank
   };
 
   explicit ScriptedReducer(Script script);
@@ -30,6 +32,7 @@ class ScriptedReducer {
   [[nodiscard]] uint16_t port() const noexcept { return port_; }
   // The features of every HELLO, in order. To be called after the rank has disconnected.
   [[nodiscard]] const std::vector<uint64_t>& features_seen() const noexcept { return features_seen_; }
+  [[nodiscard]] int heartbeats() const noexcept { return heartbeats_.load(); }  // of the rank
   void join() { thread_.join(); }
 
  private:
@@ -41,6 +44,7 @@ class ScriptedReducer {
   transport::tcp::Socket listener_;
   uint16_t port_ = 0;
   std::vector<uint64_t> features_seen_;
+  std::atomic<int> heartbeats_{0};
   std::thread thread_;
 };
 

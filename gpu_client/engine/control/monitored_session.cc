@@ -292,7 +292,7 @@ void MonitoredSession::check_path(Peer& p, Nanos now) {
   total += p.reported_path;
   if (const auto text = p.path_watch.add_losses(total, now))
     listener_.on_path_warning(p.connection.name() + ": " + *text);
-  if (now - p.last_heard > 2 * p.heartbeat || !p.path_watch.is_new_stall(total.stalled)) return;
+  if (now - p.last_heard > 2 * p.heartbeat || !p.path_watch.is_new_stall(total.stalled, now)) return;
   const std::string seconds = std::to_string(total.stalled / kSecond) + " s";
   listener_.on_path_warning(
       (own.stalled == total.stalled

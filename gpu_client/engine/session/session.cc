@@ -182,6 +182,7 @@ Session::~Session() {
   if (recovery_) recovery_->stop();
   if (progress_thread_) progress_thread_->stop();
   if (monitor_ && monitor_id_ != 0) monitor_->remove(monitor_id_);
+  if (log_thread_.joinable()) log_thread_.join();
 }
 
 Status Session::start(OpRequest request, uint64_t& handle) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "blackbox/dump_thread.h"
@@ -206,6 +207,8 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   std::atomic<bool> leaving_{false}, left_{false};
   std::atomic<uint32_t> missing_ranks_{0}, missing_rank_{wire::kNoRank}, waited_ms_{0};
   uint32_t late_rank_ = wire::kNoRank;  // the last one recorded; used by on_waiting() only
+  std::atomic<bool> is_logging_{false};
+  std::thread log_thread_;  // writes one line of on_path_warning()
 
   // Null without one. Outlives every connection to it.
   std::unique_ptr<colocated::LocalReducer> local_reducer_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "gpu_client/engine/base/peer_error.h"
+#include "gpu_client/engine/base/thread.h"
 #include "gpu_client/engine/session/session.h"
 
 namespace sluice::engine {
@@ -138,10 +139,21 @@ void Session::on_recovery_failed(const Error& error) noexcept {
   abort(error.code, error.text);
 }
 
+// Not on the monitor's thread: nobody may read stderr, and heartbeats must not wait for that.
 void Session::on_path_warning(const std::string& text) noexcept {
+  if (is_logging_.exchange(true)) return;  // the line before is not written yet
+  if (log_thread_.joinable()) log_thread_.join();
+  const auto write = [this](const std::string& line) noexcept {
+    try {
+      log().warn(line);
+    } catch (const std::exception&) {  // out of memory: no line
+    }
+    is_logging_.store(false);
+  };
   try {
-    log().warn(text);
-  } catch (const std::exception&) {  // out of memory: no line
+    log_thread_ = start_thread("sluice-log", [write, text] { write(text); }).value();
+  } catch (const std::exception&) {
+    is_logging_.store(false);
   }
 }
 

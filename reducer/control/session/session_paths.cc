@@ -52,7 +52,7 @@ void Session::check_paths(Nanos now) {
     loop_.log().warn(log_name() + ": " + *text + ", most between this reducer and " + name(most_lost));
   // While the rank's heartbeats arrive, its host is alive: only what fills packets does not get through.
   if (now - ranks_[stalled].last_heard > 2 * loop_.options().heartbeat) return;
-  if (!path_watch_.is_new_stall(total.stalled)) return;
+  if (!path_watch_.is_new_stall(total.stalled, now)) return;
   const bool sends = ranks_[stalled].reported_path.stalled >= total.stalled;
   const std::string seconds = std::to_string(total.stalled / kSecond) + " s";
   loop_.log().warn(log_name() + ": " +

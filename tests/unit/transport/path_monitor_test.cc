@@ -35,7 +35,7 @@ TEST(PathMonitor, MeasuresHowLongDataIsUnacknowledgedWithoutProgress) {
   ep.path = {.acked_bytes = 7, .has_unacked = true, .mtu = 9000};
   (void)monitor.sample(ep, 10 * kSecond);
   EXPECT_EQ(monitor.report(11 * kSecond).stalled, 0) << "sent just before the sample, perhaps";
-  (void)monitor.sample(ep, 11 * kSecond);
+  for (Nanos now = 11; now < 16; ++now) (void)monitor.sample(ep, now * kSecond);
   EXPECT_EQ(monitor.report(16 * kSecond).stalled, 6 * kSecond);
   EXPECT_EQ(monitor.report(16 * kSecond).mtu, 9000u);
   ep.path.acked_bytes = 8;
@@ -45,6 +45,17 @@ TEST(PathMonitor, MeasuresHowLongDataIsUnacknowledgedWithoutProgress) {
   (void)monitor.sample(ep, 18 * kSecond);
   (void)monitor.sample(ep, 90 * kSecond);
   EXPECT_EQ(monitor.report(90 * kSecond).stalled, 0);
+}
+
+TEST(PathMonitor, AStallDoesNotGrowWithoutSamples) {
+  PathMonitor monitor;
+  FakeEndpoint ep;
+  monitor.start();
+  ep.path.has_unacked = true;
+  (void)monitor.sample(ep, 10 * kSecond);
+  (void)monitor.sample(ep, 11 * kSecond);
+  EXPECT_EQ(monitor.report(13 * kSecond).stalled, 3 * kSecond);
+  EXPECT_EQ(monitor.report(60 * kSecond).stalled, 3 * kSecond) << "the thread that samples did not run";
 }
 
 TEST(PathMonitor, AStallEndsWithItsConnection) {
@@ -74,13 +85,17 @@ TEST(PathWatch, ReportsLossesOfAWindowAndThenRests) {
   EXPECT_TRUE(watch.add_losses({.packets = 1022000, .lost_packets = 2700}, 720 * kSecond));
 }
 
-TEST(PathWatch, ReportsEachStallOnce) {
+TEST(PathWatch, ReportsEachStallOnceAndThenRests) {
   PathWatch watch;
-  EXPECT_FALSE(watch.is_new_stall(4 * kSecond));
-  EXPECT_TRUE(watch.is_new_stall(5 * kSecond));
-  EXPECT_FALSE(watch.is_new_stall(6 * kSecond));
-  EXPECT_FALSE(watch.is_new_stall(0));
-  EXPECT_TRUE(watch.is_new_stall(5 * kSecond));
+  EXPECT_FALSE(watch.is_new_stall(4 * kSecond, 10 * kSecond));
+  EXPECT_TRUE(watch.is_new_stall(5 * kSecond, 11 * kSecond));
+  EXPECT_FALSE(watch.is_new_stall(700 * kSecond, 706 * kSecond)) << "the same stall";
+  EXPECT_FALSE(watch.is_new_stall(0, 707 * kSecond));
+  EXPECT_TRUE(watch.is_new_stall(5 * kSecond, 720 * kSecond));
+  EXPECT_FALSE(watch.is_new_stall(0, 721 * kSecond));
+  EXPECT_FALSE(watch.is_new_stall(6 * kSecond, 730 * kSecond)) << "again, too soon";
+  EXPECT_TRUE(watch.is_new_stall(600 * kSecond, 1324 * kSecond)) << "it lasts";
+  EXPECT_FALSE(watch.is_new_stall(601 * kSecond, 1325 * kSecond));
 }
 
 }  // namespace
