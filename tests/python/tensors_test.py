@@ -1,9 +1,12 @@
 """PyTorch tensors on the CPU: types that NumPy lacks, and 16-bit wire types."""
 
+import threading
 import unittest
+import unittest.mock
 
 import torch
 from package_test_bed import ReducerTest, main, open_session
+from sluice.completions import CompletionThreads
 
 RANKS = 3
 
@@ -76,6 +79,72 @@ class Tensors(ReducerTest):
 
         for result in self.results(work, wire_dtype="f16"):
             self.assertTrue(torch.allclose(result, torch.full((1000,), 180_000.0), rtol=2 ** -10))
+
+
+class HeldOperation:
+    """An operation that ends when the test says so."""
+
+    def __init__(self):
+        self.ended = threading.Event()
+
+    def wait(self, timeout=None):
+        self.ended.wait(timeout)
+
+    def done(self):
+        return self.ended.is_set()
+
+
+class FakeSession:
+    def _call_at_close(self, stop):
+        self.stop = stop
+
+
+class Completions(unittest.TestCase):
+    def setUp(self):
+        self.session = FakeSession()  # the object refers to it weakly
+        self.completions = CompletionThreads("test", self.session)
+        self.operations = [HeldOperation() for _ in range(50)]
+        self.addCleanup(self.end)
+
+    def end(self):
+        for operation in self.operations:
+            operation.ended.set()
+        self.session.stop()
+
+    def futures(self, *values):
+        return [self.completions.future_of(operation, value) for operation, value in zip(self.operations, values)]
+
+    def test_one_thread_starts_for_many_operations(self):
+        may_run, threads = threading.Event(), []
+        self.addCleanup(may_run.set)
+
+        class LateThread(threading.Thread):
+            def run(self):
+                threads.append(self)
+                may_run.wait()
+                super().run()
+
+        with unittest.mock.patch.object(threading, "Thread", LateThread):
+            futures = self.futures(*(lambda n=n: n for n in range(50)))
+            self.assertEqual(len(threads), 1)
+            may_run.set()
+            for operation in self.operations:
+                operation.ended.set()
+            self.assertEqual([future.wait() for future in futures], list(range(50)))
+        self.assertLess(len(threads), 4)
+
+    def test_any_exception_of_a_callback_is_that_of_its_future(self):
+        def fail(error):
+            raise error
+        errors = (ValueError("first"), KeyboardInterrupt("second"), SystemExit(3), GeneratorExit("fourth"))
+        futures = self.futures(*(lambda error=error: fail(error) for error in errors), lambda: "last")
+        for operation in self.operations:
+            operation.ended.set()
+        self.assertEqual(futures[-1].wait(), "last")
+        for future, error in zip(futures, errors):
+            with self.assertRaises(BaseException) as raised:
+                future.wait()
+            self.assertIn(type(error).__name__, f"{type(raised.exception).__name__} {raised.exception}")
 
 
 if __name__ == "__main__":

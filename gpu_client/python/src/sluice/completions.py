@@ -41,7 +41,7 @@ class CompletionThreads:
         self._changed = threading.Condition()  # guards all below
         self._waiting: deque[tuple[Operation, torch.futures.Future[None]]] = deque()
         self._threads: set[threading.Thread] = set()
-        self._idle = 0  # threads without work
+        self._idle = 0  # threads without work, also one that has not begun to run: it will find the work
         self._is_led = False  # a thread waits for an operation
         self._is_stopped = False
         self._at_exit = functools.partial(_stop_at_exit, weakref.ref(session), self)
@@ -82,10 +82,12 @@ class CompletionThreads:
             return
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._threads.add(thread)
+        self._idle += 1
         try:
             thread.start()
         except BaseException:
             self._threads.discard(thread)
+            self._idle -= 1
             raise
 
     def stop(self) -> None:
@@ -119,19 +121,21 @@ class CompletionThreads:
                     self._find_leader()
             ended.set_result(None)
             del item, request, ended  # releases the gradients while the thread is idle
+            with self._changed:
+                self._idle += 1
 
     def _next(self) -> Optional[tuple[Operation, torch.futures.Future[None]]]:
-        """Waits until this thread may wait for an operation, and returns it. Returns None at the end of the thread."""
+        """Waits until this thread, which counts as idle, may wait for an operation, and returns it. Returns None at the end of the thread."""
         with self._changed:
             while self._is_led or not self._waiting:
                 if self._is_stopped and not self._waiting:
                     return None
-                if self._idle >= self._KEPT:
+                if self._idle > self._KEPT:
+                    self._idle -= 1
                     self._threads.discard(threading.current_thread())
                     return None
-                self._idle += 1
                 self._changed.wait()
-                self._idle -= 1
+            self._idle -= 1
             self._is_led = True
             return self._waiting.popleft()
 
