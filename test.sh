@@ -214,13 +214,13 @@ check_machine
 echo "== packages"
 install_packages "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" || exit "$EXIT_UNAVAILABLE"
 check_tools
-install_packages "${CHECK_PACKAGES[@]}" || true # tests that need these packages are skipped
-install_packages "${CLANG_PACKAGES[@]}" || true
+install_packages --optional "${CHECK_PACKAGES[@]}" || true # tests that need these packages are skipped
+install_packages --optional "${CLANG_PACKAGES[@]}" || true
 if [[ $mode != short ]]; then
-  install_packages "${PEER_PACKAGES[@]}" || true
-  install_packages "${RDMA_PACKAGES[@]}" || true
-  install_packages "${DEPLOY_PACKAGES[@]}" || true
-  install_packages "${RELEASE_PACKAGES[@]}" || true
+  install_packages --optional "${PEER_PACKAGES[@]}" || true
+  install_packages --optional "${RDMA_PACKAGES[@]}" || true
+  install_packages --optional "${DEPLOY_PACKAGES[@]}" || true
+  install_packages --optional "${RELEASE_PACKAGES[@]}" || true
   ./release.sh --libraries || true # without them, the test of the artefacts is skipped
 fi
 

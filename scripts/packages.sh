@@ -62,9 +62,14 @@ missing_packages() {
   done
 }
 
-# install_packages PACKAGE...: prints the missing packages and installs them with apt-get. Returns 1 with one line on stderr on
-# error.
+# install_packages [--optional] PACKAGE...: prints the missing packages and installs them with apt-get. Returns 1 with one line on
+# stderr on error. --optional: prints those that this system does not have, and installs the others.
 install_packages() {
+  local optional=0
+  if [[ ${1:-} == --optional ]]; then
+    optional=1
+    shift
+  fi
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     echo "not a Debian system; install the equivalents of these packages: $*" >&2
     return 0
@@ -85,10 +90,19 @@ install_packages() {
       return 1
     fi
   fi
-  echo "packages: installing ${missing[*]}"
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=400 -o Acquire::Retries=3)
+  local package updated=1 known=()
+  "${apt[@]}" update >/dev/null || updated=0
+  if ((optional && updated)); then
+    for package in "${missing[@]}"; do
+      if [[ $(LC_ALL=C apt-cache policy "$package") == *"Candidate: "[0-9]* ]]; then known+=("$package"); else echo "packages: this system has no $package"; fi
+    done
+    if ((${#known[@]} == 0)); then return 1; fi
+    missing=("${known[@]}")
+  fi
+  echo "packages: installing ${missing[*]}"
   # Downloads all packages before it installs the first one, so that a network failure leaves no partial installation.
-  if ! "${apt[@]}" update >/dev/null || ! "${apt[@]}" install -y --no-install-recommends --download-only "${missing[@]}" >/dev/null; then
+  if ((!updated)) || ! "${apt[@]}" install -y --no-install-recommends --download-only "${missing[@]}" >/dev/null; then
     echo "apt-get cannot download packages; check the network connection: ${missing[*]}" >&2
     return 1
   fi

@@ -56,8 +56,11 @@ class MissingCapabilityTest(unittest.TestCase):
         return inherited | {"PATH": f"{self.programs}:{os.environ['PATH']}"} | variables
 
     def fake(self, name, text="", status=1, output=""):
+        self.script(name, f"echo '{output}'\necho '{text}' >&2\nexit {status}")
+
+    def script(self, name, body):
         script = self.programs / name
-        script.write_text(f"#!/bin/sh\necho '{output}'\necho '{text}' >&2\nexit {status}\n", encoding="utf-8")
+        script.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
         script.chmod(0o755)
 
     def without(self, name):
@@ -218,6 +221,25 @@ class Scripts(MissingCapabilityTest):
         self.fake("dpkg-query", status=1)
         self.fake("apt-get", "Could not resolve the mirror", status=100)
         self.expect_refused(r"^apt-get cannot download packages; check the network connection: g\+\+ ", self.environment())
+
+    @capabilities.needs("root")
+    def test_an_unknown_package_does_not_cost_the_others(self):
+        self.fake("dpkg-query", status=1)
+        calls = self.folder / "calls"
+        self.script("apt-get", f'echo "$*" >>{calls}')
+        self.script("apt-cache", 'case $2 in strange) ;; virtual) printf "virtual:\\n  Candidate: (none)\\n" ;; *) printf "$2:\\n  Candidate: 1:2.3-4\\n" ;; esac')
+
+        def install(*words):
+            calls.write_text("")
+            done = run("bash", "-euc", 'source scripts/packages.sh; install_packages "$@"', "bash", *words, env=self.environment(), cwd=ROOT)
+            return done.returncode, done.stdout, [line.partition(" --no-install-recommends ")[2] for line in calls.read_text().splitlines() if " install " in line]
+
+        installed = ["--download-only spin valgrind", "spin valgrind"]
+        self.assertEqual(install("--optional", "spin", "strange", "virtual", "valgrind"),
+                         (0, "packages: this system has no strange\npackages: this system has no virtual\npackages: installing spin valgrind\n", installed))
+        self.assertEqual(install("--optional", "strange"), (1, "packages: this system has no strange\n", []))
+        # What a build needs is not left out.
+        self.assertEqual(install("spin", "strange")[2], [line.replace("valgrind", "strange") for line in installed])
 
     @capabilities.needs("root", "program:setpriv")
     def test_user_without_permission_to_install(self):
