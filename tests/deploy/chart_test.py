@@ -126,6 +126,11 @@ class Chart(unittest.TestCase):
             self.assertEqual(objects[key]["metadata"]["labels"]["release"], "prometheus")
         alert = objects["PrometheusRule", "sluice-reducer"]["spec"]["groups"][1]["rules"][0]
         self.assertEqual(alert["annotations"]["runbook_url"], "https://wiki.example/sluice/docs/guides/troubleshoot.md#sluicereducerdown")
+        for coordinator, ports in (("etcd://a:4001,b:4001", [4001]), ("etcd://a,[fd00::2]:4001,[fd00::3]", [2379, 4001]), ("", [2379])):
+            models = {"pool": {"replicas": 1}, "models": {**MODELS, "coordinator": coordinator}}
+            policy, = (item for item in chart_objects(models) if (item["kind"], item["metadata"]["name"]) == ("NetworkPolicy", "sluice-reducer-models"))
+            self.assertEqual([port["port"] for port in policy["spec"]["egress"][1]["ports"]], [53, 53, *ports])
+            self.assertEqual(all_rules(chart_objects(models)), [])
         policy = next(item for item in chart_objects({"workers": {"namespaces": ["team-a"]}}) if item["kind"] == "NetworkPolicy")
         self.assertEqual(policy["spec"]["ingress"][0]["from"][1]["namespaceSelector"]["matchExpressions"][0]["values"], ["team-a"])
 

@@ -120,6 +120,10 @@ def check_ports(objects):
                 listens = {"data": port_of(env["SLUICE_LISTEN"]), "http": port_of(env["SLUICE_HTTP_LISTEN"])}
                 if listens != ports:
                     yield f"{where}: the reducer listens on {listens}, but the container has the ports {ports}"
+            permitted = {port["port"] for policy in of_kind(objects, "NetworkPolicy") for rule in policy["spec"].get("egress", []) for port in rule.get("ports", [])}
+            etcd = {int((re.search(r":(\d+)$", item) or {1: 2379})[1]) for item in (env.get("SLUICE_COORDINATOR") or "").split(",")}
+            if env.get("SLUICE_COORDINATOR") and permitted and not etcd <= permitted:
+                yield f"{where}: no NetworkPolicy permits the ports of {env['SLUICE_COORDINATOR']}"
     for service in of_kind(objects, "Service"):
         for port in service["spec"]["ports"]:
             if named.get(port["targetPort"]) != port["port"] or port["name"] != port["targetPort"]:
