@@ -2,8 +2,10 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import time
 import unittest
 import zipfile
 from pathlib import Path
@@ -48,10 +50,10 @@ class Wheel(PackageTest):
         self.assertEqual(done.returncode, expect, f"{arguments}\n{done.stdout}{done.stderr}")
         return done.stdout + (done.stderr if expect else "")
 
-    def pip_wheel(self, name):
+    def pip_wheel(self, name, **extra):
         """Returns the wheel that `pip wheel` makes of the build under test in the folder `name`."""
         self.command(sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index",
-                     "-w", self.folder / name, ROOT, env=wheel_environment())
+                     "-w", self.folder / name, ROOT, env=wheel_environment() | extra)
         wheel, = (self.folder / name).iterdir()
         return wheel
 
@@ -102,6 +104,16 @@ class Wheel(PackageTest):
         first, second = self.pip_wheel("first"), self.pip_wheel("second")
         self.assertEqual(first.name, second.name)
         self.assertEqual(first.read_bytes(), second.read_bytes())
+
+    def test_a_wheel_without_git_has_the_time_of_the_tree(self):
+        programs = self.folder / "programs"
+        programs.mkdir()
+        for name in ("objdump", "strip"):
+            (programs / name).symlink_to(shutil.which(name))
+        with zipfile.ZipFile(self.pip_wheel("wheels", PATH=str(programs))) as archive:
+            self.assertLessEqual({f"sluice/{name}" for name in FILES}, set(archive.namelist()))
+            expected = time.gmtime((ROOT / "VERSION").stat().st_mtime // 2 * 2)[:6]  # zip has even seconds only
+            self.assertEqual({entry.date_time for entry in archive.infolist()}, {expected})
 
     def test_an_older_python_and_a_source_tree_are_refused_in_one_sentence(self):
         old = f"import sys; sys.path.insert(0, '{ROOT}/gpu_client/python'); sys.version_info = (3, 8, 18); import wheel_backend"
