@@ -147,7 +147,7 @@ bool has_dump_path() noexcept {
 
 Result<void> check_dump_path(std::string_view pattern) {
   if (config::names_no_file(pattern)) return {};
-  return config::check_writable_file(own_path(pattern));
+  return config::check_replaceable_file(own_path(pattern));
 }
 
 void begin_in_library(std::string_view library) noexcept {

@@ -21,7 +21,7 @@ void name_process(std::string_view program, std::string_view suffix = {}) noexce
 void set_dump_path(std::string_view pattern) noexcept;
 [[nodiscard]] bool has_dump_path() noexcept;
 
-// Whether a process with this path could write its file now. Error: config::check_writable_file().
+// Whether a process with this path could write its file now. Error: config::check_replaceable_file().
 [[nodiscard]] Result<void> check_dump_path(std::string_view pattern);
 
 // For a library, before it records: names the process, takes the path from SLUICE_BLACKBOX unless the program

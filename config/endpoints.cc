@@ -1,6 +1,7 @@
 #include "config/endpoints.h"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 
 #include <algorithm>
 #include <array>
@@ -26,9 +27,18 @@ bool is_address(int family, const std::string& text) {
   return ::inet_pton(family, text.c_str(), address.data()) == 1;
 }
 
+// The name of an interface, or its number.
+bool is_zone(std::string_view text) {
+  return !text.empty() && text.size() < IFNAMSIZ && std::ranges::all_of(text, [](char c) {
+    return c > ' ' && c <= '~' && std::string_view("/:%").find(c) == std::string_view::npos;
+  });
+}
+
 // With or without a zone, as in "fe80::1%eth0".
 bool is_ipv6(std::string_view text) {
-  return is_address(AF_INET6, std::string(text.substr(0, text.find('%'))));
+  const size_t percent = text.find('%');
+  return is_address(AF_INET6, std::string(text.substr(0, percent))) &&
+         (percent == std::string_view::npos || is_zone(text.substr(percent + 1)));
 }
 
 // Finds what users write instead of an item: the remedy differs from that of a wrong host or port.
@@ -78,7 +88,8 @@ Result<void> split_host_port(std::string_view text, std::string_view& host,
     host = text.substr(1, close - 1);
     rest = text.substr(close + 1);
     if (!rest.empty() && rest[0] != ':') return invalid("expected \":PORT\" after \"]\"");
-    if (!is_ipv6(host)) return invalid("expected an IPv6 address in the brackets");
+    if (!is_ipv6(host))
+      return invalid("expected an IPv6 address in the brackets, perhaps with \"%\" and its interface");
   } else {
     const size_t colon = text.find(':');
     if (colon != std::string_view::npos && text.find(':', colon + 1) != std::string_view::npos) {

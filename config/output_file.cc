@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -24,23 +24,6 @@ namespace {
 constexpr int kMaxLinks = 40;  // as in the kernel
 constexpr Nanos kTimeout = 30 * kSecond;
 constexpr int kPollMillis = 10;
-
-std::string folder_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
-}
-
-// Returns the name behind all links, which need not exist. With too many links, returns the last one.
-std::string follow_links(std::string path) {
-  std::array<char, PATH_MAX> target;
-  for (int i = 0; i < kMaxLinks; ++i) {
-    const ssize_t n = ::readlink(path.c_str(), target.data(), target.size());
-    if (n <= 0) return path;
-    const std::string next(target.data(), static_cast<size_t>(n));
-    path = next.front() == '/' ? next : folder_of(path) + next;
-  }
-  return path;
-}
 
 // Returns the descriptor that a name such as /dev/stdout stands for. Opening the name would write a
 // redirected output from its beginning again.
@@ -59,6 +42,17 @@ bool forbids_replacement(int error) {
 }
 
 }  // namespace
+
+std::string follow_links(const std::string& path) {
+  std::filesystem::path file = path;
+  std::error_code error;
+  for (int i = 0; i < kMaxLinks; ++i) {
+    const std::filesystem::path next = std::filesystem::read_symlink(file, error);
+    if (error) break;
+    file = file.parent_path() / next;
+  }
+  return file;
+}
 
 Result<OutputFile> OutputFile::open(const std::string& path) {
   OutputFile file(path, follow_links(path));
@@ -88,10 +82,16 @@ Result<void> OutputFile::open_target() {
   if (!exists && errno != ENOENT) return error(errno);
   if (exists && S_ISDIR(info.st_mode)) return error(EISDIR);
   if (exists && S_ISSOCK(info.st_mode)) return error(ENXIO);
-  if (exists && !S_ISREG(info.st_mode)) return open_existing(O_NOCTTY, Target::kStream);
+  if (exists && !S_ISREG(info.st_mode)) return open_stream();
+  target_ = Target::kFile;
   const mode_t mode = exists ? info.st_mode & 07777 : 0666;
   if (const int number = open_temporary(mode); number != 0) {
-    if (exists && forbids_replacement(number)) return open_existing(O_TRUNC, Target::kInPlace);
+    if (exists && forbids_replacement(number) &&
+        ::faccessat(AT_FDCWD, file_.c_str(), W_OK, AT_EACCESS) == 0) {
+      if (fd_ >= 0) ::close(fd_);
+      fd_ = ::memfd_create("sluice-output", MFD_CLOEXEC);
+      return fd_ < 0 ? error(errno) : Result<void>();
+    }
     if (number == EWOULDBLOCK) return error("another process writes " + file_ + ".new");
     if (number == ELOOP) return error(file_ + ".new exists and is not a regular file");
     return error(number);
@@ -112,33 +112,41 @@ int OutputFile::open_temporary(unsigned mode) {
   const std::string name = file_ + ".new";
   struct stat opened {};
   struct stat named {};
-  for (const Nanos deadline = monotonic_now() + kTimeout;; ::poll(nullptr, 0, kPollMillis)) {
-    // Not O_EXCL, because a killed process leaves its file. The lock keeps two writers apart.
-    fd_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
+  for (const Nanos deadline = monotonic_now() + kTimeout; monotonic_now() < deadline;
+       ::poll(nullptr, 0, kPollMillis)) {
+    // A new file each time: one that exists may be a hard link to a file that nobody meant.
+    fd_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    const bool is_new = fd_ >= 0;
+    if (!is_new && errno == EEXIST) {
+      fd_ = ::open(name.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+      if (fd_ < 0 && errno == ENOENT) continue;
+    }
     if (fd_ < 0) return errno == EISDIR || errno == ENXIO ? ELOOP : errno;
     if (::fstat(fd_, &opened) != 0) return errno;
     if (!S_ISREG(opened.st_mode)) return ELOOP;
+    // The lock keeps two writers apart. A killed process leaves its file without one.
     const bool locked = ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
     // Another writer may have renamed or deleted the file meanwhile.
-    if (locked && ::lstat(name.c_str(), &named) == 0 && named.st_ino == opened.st_ino) break;
+    const bool is_named = ::lstat(name.c_str(), &named) == 0 && named.st_ino == opened.st_ino;
+    if (locked && is_named && is_new) {
+      temporary_ = name;
+      return 0;
+    }
+    if (locked && is_named && ::unlink(name.c_str()) != 0) return errno;
     ::close(std::exchange(fd_, -1));
-    if (monotonic_now() >= deadline) return EWOULDBLOCK;
   }
-  temporary_ = name;
-  target_ = Target::kReplaced;
-  return ::ftruncate(fd_, 0) == 0 ? 0 : errno;
+  return EWOULDBLOCK;
 }
 
-Result<void> OutputFile::open_existing(int flags, Target target) {
+Result<void> OutputFile::open_stream() {
   const Nanos deadline = monotonic_now() + kTimeout;
   // Without O_NONBLOCK, open() of a FIFO waits for its reader without a limit.
-  while ((fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | flags)) < 0) {
+  while ((fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) < 0) {
     if (errno == ENXIO && monotonic_now() >= deadline) return error("no process reads it");
     if (errno != ENXIO && errno != EINTR) return error(errno);
     ::poll(nullptr, 0, kPollMillis);
   }
   static_cast<void>(::fcntl(fd_, F_SETFL, 0));
-  target_ = target;
   return {};
 }
 
@@ -161,24 +169,43 @@ Result<void> OutputFile::overwrite(size_t position, std::string_view text) {
 Result<void> OutputFile::finish() {
   // A device or a FIFO has no disk.
   if (::fsync(fd_) != 0 && is_seekable()) return error(errno);
-  if (target_ == Target::kReplaced) {
-    if (::rename(temporary_.c_str(), file_.c_str()) != 0) {
-      if (!forbids_replacement(errno)) return error(errno);
-      std::error_code copied;  // into a mount point
-      std::filesystem::copy_file(temporary_, file_, std::filesystem::copy_options::overwrite_existing,
-                                 copied);
-      return copied ? error(copied.value()) : Result<void>();
-    }
-    temporary_.clear();
-    const std::string folder = folder_of(file_);
-    const int directory = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    // Without the right to read the folder, the file is still complete.
-    if (directory < 0) return {};
-    const int number = ::fsync(directory) == 0 || errno == EINVAL ? 0 : errno;
-    ::close(directory);
-    if (number != 0) return error(number);
+  if (!is_seekable()) return {};
+  if (temporary_.empty()) return copy_in_place();
+  if (::rename(temporary_.c_str(), file_.c_str()) != 0)
+    return forbids_replacement(errno) ? copy_in_place() : error(errno);  // a mount point
+  temporary_.clear();
+  const std::string folder = std::filesystem::path(file_).parent_path();
+  const int directory = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // Without the right to read the folder, the file is still complete.
+  if (directory < 0) return {};
+  const int number = ::fsync(directory) == 0 || errno == EINVAL ? 0 : errno;
+  ::close(directory);
+  return number == 0 ? Result<void>() : error(number);
+}
+
+Result<void> OutputFile::copy_in_place() {
+  const int to = ::open(file_.c_str(), O_WRONLY | O_CLOEXEC);
+  struct stat news {};
+  struct stat old {};
+  if (to < 0) return error(errno);
+  int number = ::fstat(fd_, &news) != 0 || ::fstat(to, &old) != 0 ? errno : 0;
+  // Before the first byte, because a full disk must not cost the old content.
+  if (number == 0 && news.st_size > 0 && ::fallocate(to, 0, 0, news.st_size) != 0 && errno != EOPNOTSUPP) {
+    number = errno;
+    static_cast<void>(::ftruncate(to, old.st_size));
   }
-  return {};
+  off_t copied = 0;
+  while (number == 0 && copied < news.st_size) {
+    const ssize_t n = ::sendfile(to, fd_, &copied, static_cast<size_t>(news.st_size - copied));
+    if (n <= 0 && errno != EINTR) number = n < 0 ? errno : EIO;
+  }
+  if (number == 0 && (::ftruncate(to, news.st_size) != 0 || ::fsync(to) != 0)) number = errno;
+  ::close(to);
+  if (number == 0) return {};
+  if (copied == 0) return error(number);
+  const std::string kept = std::exchange(temporary_, {});
+  return error(std::strerror(number) + std::string("; its content is damaged") +
+               (kept.empty() ? "" : ", the new content is in " + kept));
 }
 
 tl::unexpected<Error> OutputFile::error(const std::string& reason) const {

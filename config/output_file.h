@@ -2,8 +2,8 @@
 // see the old content or all of the new one:
 //  * A regular or a new file is written to PATH.new, which replaces PATH at the end. A link stays: its target
 //    is replaced. Mode and owner of an existing file stay as far as the system permits.
-//  * Where PATH cannot be replaced (a bind mount, or a folder that permits no new file), the existing file is
-//    written in place.
+//  * Where PATH cannot be replaced (a bind mount), PATH.new is copied into it at the end; in a folder that
+//    permits no new file, memory is. That checks the space first, so that a full disk keeps the old content.
 //  * Devices, FIFOs and descriptors of this process (/dev/stdout, /dev/fd/N) are written through.
 //  * Directories and sockets are refused.
 //
@@ -38,14 +38,14 @@ class OutputFile {
 
  private:
   enum class Target : uint8_t {
-    kReplaced,  // fd_ is temporary_, which finish() renames to file_
-    kInPlace,   // fd_ is file_
-    kStream,    // a device, a FIFO or a descriptor of this process
+    kFile,    // fd_ is temporary_, or memory without a name; finish() moves it to file_
+    kStream,  // a device, a FIFO or a descriptor of this process
   };
   OutputFile(std::string path, std::string file) : path_(std::move(path)), file_(std::move(file)) {}
   [[nodiscard]] Result<void> open_target();
   [[nodiscard]] int open_temporary(unsigned mode);  // returns an errno
-  [[nodiscard]] Result<void> open_existing(int flags, Target target);
+  [[nodiscard]] Result<void> open_stream();
+  [[nodiscard]] Result<void> copy_in_place();
   [[nodiscard]] tl::unexpected<Error> error(const std::string& reason) const;
   [[nodiscard]] tl::unexpected<Error> error(int number) const;
 
@@ -55,6 +55,9 @@ class OutputFile {
   Target target_ = Target::kStream;
   int fd_ = -1;
 };
+
+// Returns the name behind all links, which need not exist. With too many links, returns the last one.
+[[nodiscard]] std::string follow_links(const std::string& path);
 
 // Writes a whole file.
 [[nodiscard]] Result<void> write_output_file(const std::string& path, std::string_view text);

@@ -146,7 +146,7 @@ void check_outputs(const ReducerFlags& flags, const StoreService& models) {
     require("--blackbox", flags.blackbox(), blackbox::check_dump_path(flags.blackbox()));
   for (const auto& [option, path] :
        {std::pair("--port-file", flags.port_file()), std::pair("--http-port-file", flags.http_port_file())}) {
-    if (!path.empty()) require(option, path, config::check_writable_file(path));
+    if (!path.empty()) require(option, path, config::check_output_file(path));
   }
 }
 

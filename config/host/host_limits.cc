@@ -32,60 +32,45 @@ std::vector<std::string> words(const std::string& line) {
   return out;
 }
 
-bool has_item(std::string_view list, std::string_view item) {
-  while (!list.empty()) {
-    const std::string_view first = list.substr(0, list.find(','));
-    if (first == item) return true;
-    list.remove_prefix(std::min(list.size(), first.size() + 1));
-  }
-  return false;
+bool has_item(const std::string& list, const std::string& item) {
+  return ("," + list + ",").find("," + item + ",") != std::string::npos;
 }
 
-// A hierarchy of control groups: v2, or v1 with the controller.
-struct Mount {
-  std::string root;   // the group that is mounted; in a container often not "/"
-  std::string point;  // where
-};
-
-// A line of mountinfo is "ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [FIELD...] - TYPE SOURCE SUPEROPTIONS".
-std::optional<Mount> find_mount(const std::string& mountinfo, std::string_view controller) {
+// Where a hierarchy of control groups is mounted, and which group that shows: in a container often not "/".
+// `controller` is empty for v2. A line is "ID PARENT MAJOR:MINOR GROUP PATH ... - TYPE SOURCE OPTIONS".
+std::optional<std::pair<std::string, std::string>> find_mount(const std::string& mountinfo,
+                                                              const std::string& controller) {
   std::istringstream lines(mountinfo);
   for (std::string line; std::getline(lines, line);) {
     const auto fields = words(line);
     const auto dash = std::ranges::find(fields, "-");
     if (fields.size() < 6 || fields.end() - dash < 4) continue;
-    const bool is_v2 = dash[1] == "cgroup2";
-    if (controller.empty() ? is_v2 : dash[1] == "cgroup" && has_item(dash[3], controller))
-      return Mount{.root = fields[3], .point = fields[4]};
+    if (controller.empty() ? dash[1] == "cgroup2" : dash[1] == "cgroup" && has_item(dash[3], controller))
+      return std::pair(fields[4], fields[3]);
   }
   return std::nullopt;
 }
 
-// The process's group in a hierarchy, from lines "ID:CONTROLLERS:PATH"; v2 has no controllers.
-std::optional<std::string> find_group(const std::string& groups, std::string_view controller) {
+// The process's group in a hierarchy, from lines "ID:CONTROLLERS:GROUP"; v2 has no controllers.
+std::optional<std::string> find_group(const std::string& groups, const std::string& controller) {
   std::istringstream lines(groups);
-  for (std::string line; std::getline(lines, line);) {
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string_view controllers = std::string_view(line).substr(first + 1, second - first - 1);
-    if (controller.empty() ? controllers.empty() : has_item(controllers, controller))
-      return line.substr(second + 1);
+  for (std::string id, list, group;
+       std::getline(lines, id, ':') && std::getline(lines, list, ':') && std::getline(lines, group);) {
+    if (controller.empty() ? list.empty() : has_item(list, controller)) return group;
   }
   return std::nullopt;
 }
 
 // The folders of the process's group and its visible ancestors, without the prefix `root`.
-std::vector<std::string> group_folders(const std::string& root, std::string_view controller) {
+std::vector<std::string> group_folders(const std::string& root, const std::string& controller) {
   const auto mount = find_mount(file_text(root + "/proc/self/mountinfo"), controller);
   const auto group = find_group(file_text(root + "/proc/self/cgroup"), controller);
   if (!mount || !group) return {};
   namespace fs = std::filesystem;
-  const fs::path relative = fs::path(*group).lexically_relative(mount->root);
-  std::vector<std::string> out{mount->point};
-  fs::path folder = mount->point;
-  for (const fs::path& part : relative) {
-    if (part == "..") return {mount->point};  // a group outside of what is mounted
+  fs::path folder = mount->first;
+  std::vector<std::string> out{folder};
+  for (const fs::path& part : fs::path(*group).lexically_relative(mount->second)) {
+    if (part == "..") return {mount->first};  // a group outside of what is mounted
     if (part == "." || part.empty()) continue;
     folder /= part;
     out.push_back(folder);
@@ -93,14 +78,16 @@ std::vector<std::string> group_folders(const std::string& root, std::string_view
   return out;
 }
 
-// Nothing for "max", -1 and files that do not exist.
-std::optional<uint64_t> number_in(const std::string& text) {
-  const auto fields = words(text);
+// The number after `key`. Nothing for "max", -1 and files that do not exist.
+std::optional<uint64_t> number_in(const std::string& text, const std::string& key = {}) {
+  const size_t at = text.find(key);
+  const auto fields = words(at == std::string::npos ? std::string() : text.substr(at + key.size()));
   return fields.empty() ? std::nullopt : parse_number<uint64_t>(fields.front());
 }
 
-void limit_memory(HostLimits& limits, const std::string& root, const std::string& file) {
-  const auto bytes = number_in(file_text(root + file));
+void limit_memory(HostLimits& limits, const std::string& root, const std::string& file,
+                  const std::string& key = {}) {
+  const auto bytes = number_in(file_text(root + file), key);
   if (!bytes || *bytes == 0 || *bytes >= limits.memory_bytes) return;
   limits.memory_bytes = *bytes;
   limits.memory_file = file;
@@ -148,8 +135,11 @@ HostLimits host_limits_below(const std::string& root, uint64_t memory_bytes, uin
       limit_cpus(limits, group + "/cpu.max", parse_number<uint64_t>(quota[0]),
                  parse_number<uint64_t>(quota[1]));
   }
-  for (const std::string& group : group_folders(root, "memory"))
+  for (const std::string& group : group_folders(root, "memory")) {
     limit_memory(limits, root, group + "/memory.limit_in_bytes");
+    // The smallest limit of the group and all its ancestors, of which a container sees none.
+    limit_memory(limits, root, group + "/memory.stat", "hierarchical_memory_limit");
+  }
   for (const std::string& group : group_folders(root, "cpu")) {
     limit_cpus(limits, group + "/cpu.cfs_quota_us", number_in(file_text(root + group + "/cpu.cfs_quota_us")),
                number_in(file_text(root + group + "/cpu.cfs_period_us")));

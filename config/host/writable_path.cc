@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "config/output_file.h"
+
 namespace sluice::config {
 namespace {
 
@@ -39,15 +41,25 @@ std::filesystem::path parent_of(const std::filesystem::path& path) {
 
 }  // namespace
 
-Result<void> check_writable_file(const std::string& path) {
-  const int error = access_error(path, W_OK);
+Result<void> check_replaceable_file(const std::string& path) {
   std::error_code unknown;
-  if (error == 0 && std::filesystem::is_directory(path, unknown)) return not_writable(path, EISDIR);
-  if (error == 0) return {};
-  if (error != ENOENT) return not_writable(path, error);
+  const auto status = std::filesystem::symlink_status(path, unknown);
+  if (std::filesystem::is_directory(status)) return not_writable(path, EISDIR);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    return fail(Errc::kSystem, "cannot write to " + path + ": not a regular file");
   const std::filesystem::path folder = parent_of(path);
   if (const int e = access_error(folder.string() + "/", W_OK | X_OK); e != 0) return not_writable(folder, e);
   return {};
+}
+
+Result<void> check_output_file(const std::string& path) {
+  const std::string file = follow_links(path);
+  std::error_code unknown;
+  if (std::filesystem::is_directory(file, unknown)) return not_writable(path, EISDIR);
+  const int error = access_error(file, W_OK);
+  if (error == 0) return {};  // at least in place
+  const bool is_replaced = error == ENOENT || std::filesystem::is_regular_file(file, unknown);
+  return is_replaced ? check_replaceable_file(file) : not_writable(path, error);
 }
 
 Result<void> check_writable_folder(const std::string& path) {

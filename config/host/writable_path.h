@@ -10,9 +10,13 @@
 
 namespace sluice::config {
 
-// Whether the file exists and can be written, or can be created in its folder. Error: kSystem, such as
-// "Read-only file system". For a service of systemd the text names the folders that it may write to.
-[[nodiscard]] Result<void> check_writable_file(const std::string& path);
+// Whether a regular file can get this name, in place of one that may have it and of nothing else. Error:
+// kSystem, such as "Read-only file system". For a service of systemd the text names the folders that it may
+// write to.
+[[nodiscard]] Result<void> check_replaceable_file(const std::string& path);
+
+// Whether OutputFile can write the file, which may be a device or a link. Errors as above.
+[[nodiscard]] Result<void> check_output_file(const std::string& path);
 
 // Whether files can be created in the folder, or the folder below its nearest existing parent. Errors as
 // above.

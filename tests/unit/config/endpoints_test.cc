@@ -89,6 +89,15 @@ TEST(Endpoints, AcceptsCarriageReturnsAndOddHosts) {
   EXPECT_EQ(parsed->size(), 4u);
 }
 
+TEST(Endpoints, AZoneIsTheNameOfAnInterface) {
+  for (const char* const zone : {"eth0", "2", "bond0.100", "br-7f3a_x", "abcdefghijklmno"})
+    EXPECT_TRUE(parse_endpoints(std::string("[fe80::1%") + zone + "]:7470")) << zone;
+  for (const char* const zone : {"", "eth 0", "eth\x01", "a/b", "a:b", "a%b", "abcdefghijklmnop", "\xC3\xB6"})
+    EXPECT_THAT(error_of(std::string("[fe80::1%") + zone + "]:7470"),
+                HasSubstr("expected an IPv6 address in"))
+        << zone;
+}
+
 TEST(Endpoints, RejectsAnEmptyList) {
   EXPECT_EQ(error_of(""), "reducer list is empty");
   EXPECT_EQ(error_of("  "), "reducer list is empty");

@@ -106,6 +106,24 @@ TEST_F(HostLimitsTest, OfAContainerThatSeesOnlyItsOwnGroup) {
   }
 }
 
+TEST_F(HostLimitsTest, OfVersionOneIncludeAncestorsThatAreNotShown) {
+  write("/proc/self/cgroup", "4:memory:/kubepods/pod7/reducer\n");
+  write("/proc/self/mountinfo",
+        "35 31 0:32 /kubepods/pod7/reducer /sys/fs/cgroup/memory ro - cgroup cgroup ro,memory\n");
+  write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  expect_machine();
+  for (const auto& [text, bytes] : {std::pair("hierarchical_memory_limit 9223372036854771712", kMachine),
+                                    std::pair("hierarchical_memory_limit 300000000", uint64_t{300'000'000}),
+                                    std::pair("hierarchical_memory_limit", kMachine)}) {
+    write("/sys/fs/cgroup/memory/memory.stat", std::string("cache 4096\nrss 8192\n") + text + "\n");
+    EXPECT_EQ(limits().memory_bytes, bytes) << text;
+    EXPECT_EQ(limits().memory_file.empty(), bytes == kMachine);
+  }
+  write("/sys/fs/cgroup/memory/memory.stat", "hierarchical_memory_limit 300000000\ntotal_cache 1\n");
+  write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "300000000\n");
+  EXPECT_EQ(limits().memory_file, "/sys/fs/cgroup/memory/memory.limit_in_bytes") << "its own limit";
+}
+
 TEST_F(HostLimitsTest, IgnoreWhatIsNotANumber) {
   use_v2("/a");
   for (const char* text : {"", "\n", "-5\n", "0\n", "many\n", "99999999999999999999999\n"}) {

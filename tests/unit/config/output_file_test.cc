@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -140,6 +142,78 @@ TEST_F(OutputFileFixture, TakesTheTemporaryFileOfAKilledProcess) {
   EXPECT_EQ(error_of(path("a")), "");
   EXPECT_EQ(content(path("a")), "new");
   EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(OutputFileFixture, NeverWritesIntoAFileThatHasTheTemporaryName) {
+  std::ofstream(path("precious")) << "old";
+  fs::create_hard_link(path("precious"), path("a.new"));
+  EXPECT_EQ(error_of(path("a")), "");
+  EXPECT_EQ(content(path("a")), "new");
+  EXPECT_EQ(content(path("precious")), "old");
+  EXPECT_EQ(fs::hard_link_count(path("precious")), 1u);
+}
+
+TEST_F(OutputFileFixture, KeepsOwnerAndGroup) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may give a file away";
+  std::ofstream(path("a")) << "old";
+  ASSERT_EQ(::chown(path("a").c_str(), 65533, 65534), 0);
+  ASSERT_EQ(::chmod(path("a").c_str(), 0660), 0);
+  ASSERT_EQ(error_of(path("a")), "");
+  struct stat info {};
+  ASSERT_EQ(::stat(path("a").c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, 65533u);
+  EXPECT_EQ(info.st_gid, 65534u);
+  EXPECT_EQ(info.st_mode & 07777u, 0660u);
+}
+
+// A folder that permits no new file.
+class FixedFolder : public OutputFileFixture {
+ protected:
+  FixedFolder() {
+    std::ofstream(path("a")) << "old and longer";
+    EXPECT_EQ(::chmod(path("a").c_str(), 0666), 0);
+    EXPECT_EQ(::chmod(folder_.c_str(), 0555), 0);
+    if (::geteuid() == 0) {
+      EXPECT_EQ(::seteuid(65534), 0);
+    }
+  }
+  ~FixedFolder() override {
+    if (::getuid() == 0) {
+      EXPECT_EQ(::seteuid(0), 0);
+    }
+    EXPECT_EQ(::chmod(folder_.c_str(), 0755), 0);
+  }
+};
+
+TEST_F(FixedFolder, IsWrittenInPlaceAtTheEnd) {
+  auto file = OutputFile::open(path("a"));
+  ASSERT_TRUE(file) << file.error().text;
+  ASSERT_TRUE(file->write(std::as_bytes(std::span("new", 3))));
+  EXPECT_EQ(content(path("a")), "old and longer");
+  ASSERT_TRUE(file->finish());
+  EXPECT_EQ(content(path("a")), "new");
+  EXPECT_EQ(error_of(path("a")), "");
+  EXPECT_EQ(error_of(path("b")), "cannot write " + path("b") + ": Permission denied");
+  EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(FixedFolder, KeepsTheOldContentWithoutSpace) {
+  auto file = OutputFile::open(path("a"));
+  ASSERT_TRUE(file) << file.error().text;
+  const std::string text(100'000, 'n');
+  ASSERT_TRUE(file->write(std::as_bytes(std::span(text))));
+  // A limit of the size of files stands for a full disk.
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small{.rlim_cur = 50'000, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto finished = file->finish();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  (void)std::signal(SIGXFSZ, before);
+  ASSERT_FALSE(finished);
+  EXPECT_EQ(finished.error().text, "cannot write " + path("a") + ": File too large");
+  EXPECT_EQ(content(path("a")), "old and longer");
 }
 
 TEST_F(OutputFileFixture, TwoWritersTakeTurns) {
