@@ -1,5 +1,5 @@
 # cmake -D SOURCE=<folder> -D OUT=<file> -P WriteRevision.cmake
-# Writes the definition of sluice::bench::revision() to OUT. The script changes OUT only when the revision changes, so that a
+# Writes the definition of sluice::revision() to OUT. The script changes OUT only when the revision changes, so that a
 # build without a new commit compiles nothing.
 find_package(Git QUIET)
 set(REVISION "unknown")
@@ -24,13 +24,13 @@ if(GIT_FOUND)
   endif()
 endif()
 file(CONFIGURE OUTPUT "${OUT}" @ONLY CONTENT [[
-#include "bench/e2e/report/machine_facts.h"
+#include "core/revision.h"
 
-namespace sluice::bench {
+namespace sluice {
 
 const char* revision() noexcept {
   return "@REVISION@";
 }
 
-}  // namespace sluice::bench
+}  // namespace sluice
 ]])

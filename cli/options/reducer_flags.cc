@@ -4,11 +4,11 @@
 #include <optional>
 #include <utility>
 
-#include "bench/e2e/report/machine_facts.h"
 #include "cli/options/configuration.h"
 #include "cli/options/listen_address.h"
 #include "cli/process/version.h"
 #include "core/parse_number.h"
+#include "core/revision.h"
 #include "reducer/kernels/fold.h"
 #include "wire/frame.h"
 #include "wire/view.h"
@@ -261,7 +261,7 @@ std::optional<reducer::admin::HttpOptions> ReducerFlags::http_options() const {
   const auto targets = kernels::fold_targets();  // the first target is the one in use
   return reducer::admin::HttpOptions{.host = address.host,
                                      .port = address.port,
-                                     .build = {{"revision", bench::revision()},
+                                     .build = {{"revision", revision()},
                                                {"compiler", compiler_text()},
                                                {"simd", targets.empty() ? "" : targets.front().name}}};
 }

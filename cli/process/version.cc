@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include "bench/e2e/report/machine_facts.h"
 #include "cli/process/version.h"
+#include "core/revision.h"
 #include "reducer/kernels/fold.h"
 #include "wire/frame.h"
 #include "wire/handshake.h"
@@ -21,8 +21,8 @@ std::string version_text() {
   for (const kernels::FoldTarget& target : kernels::fold_targets())
     targets += fmt::format(" {}", target.name);
   return fmt::format("sluice {}\nrevision {}\nprotocol {}\ncompiler {}\nkernel targets of this CPU{}",
-                     SLUICE_VERSION, bench::revision(),
-                     wire::version_range(wire::kVersionMin, wire::kVersionMax), compiler_text(), targets);
+                     SLUICE_VERSION, revision(), wire::version_range(wire::kVersionMin, wire::kVersionMax),
+                     compiler_text(), targets);
 }
 
 }  // namespace sluice::cli

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "core/revision.h"
 #include "nccl_plugin/host/log.h"
 #include "nccl_plugin/host/settings.h"
 #include "wire/frame.h"
@@ -59,6 +60,7 @@ void log_capabilities() noexcept {
   static std::once_flag logged;
   try {
     std::call_once(logged, [] {
+      info("version %s, revision %s", SLUICE_VERSION, revision());
       const Capabilities& c = capabilities();
       std::string devices;
       for (const Device& d : c.net) devices += (devices.empty() ? "" : ", ") + d.name + " " + d.address;

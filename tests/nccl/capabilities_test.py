@@ -20,6 +20,8 @@ class Capabilities(PlayerTest):
                 devices, lines = self.offered(version, {}, drop=["SLUICE_NET"])
                 self.assertEqual(devices, (0, -1))
                 self.assertEqual(len([line for line in lines if "NET/SLUICE" in line and "SLUICE_REDUCERS" in line]), 1, lines)
+                version_lines = [line for line in lines if re.search(r"NET/SLUICE: version \d+\.\d+\.\d+, revision \S+$", line)]
+                self.assertEqual(len(version_lines), 1, lines)
 
     def test_only_net_with_sluice_net_always(self):
         for version in (8, 12):

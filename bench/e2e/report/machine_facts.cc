@@ -22,6 +22,7 @@
 
 #include "config/host/host_limits.h"
 #include "config/pool.h"
+#include "core/revision.h"
 #include "core/units.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/socket.h"

@@ -48,8 +48,4 @@ struct MachineFacts {
 // Returns two lines that start with "# ".
 [[nodiscard]] std::string text_of(const MachineFacts& facts);
 
-// Returns `git describe --always --dirty` of the source tree of this program, or "unknown" when built from an
-// archive without a recorded revision.
-[[nodiscard]] const char* revision() noexcept;
-
 }  // namespace sluice::bench
