@@ -53,16 +53,6 @@ std::optional<NumaCpus> cpus_near_rails(const ReducerOptions& options, const Rdm
   return near;
 }
 
-void log_host_limits(const ReducerOptions& options, const config::HostLimits& host, const ReducerLog& log) {
-  if (const std::string text = host.text(); !text.empty())
-    log.info("control groups limit this process to " + text);
-  if (options.memory_limit > host.memory_bytes) {
-    const auto mb = [](uint64_t bytes) { return std::to_string(bytes / 1'000'000) + " MB"; };
-    log.warn("memory limit " + mb(options.memory_limit) + " exceeds the " + mb(host.memory_bytes) +
-             " that this process may use, so the kernel may kill it; lower --memory-limit");
-  }
-}
-
 bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
 }
@@ -163,6 +153,7 @@ struct Credentials {
 // The checks that precede opening or starting anything.
 Result<Credentials> check_and_load(const ReducerOptions& options) {
   if (auto error = check_consistency(options)) return tl::unexpected(std::move(*error));
+  SLUICE_RETURN_IF_ERROR(config::check_memory_limit("--memory-limit", options.memory_limit));
   Credentials credentials;
   if (!options.key_file.empty()) {
     const auto file = read_pool_keys(options, false);
@@ -244,6 +235,7 @@ class RunningReducer final : public Reducer {
   Result<std::optional<config::SecretFile>> reconfigure(const ReloadableOptions& requested) override {
     ReloadableOptions options = requested;
     if (options.memory_limit == 0) options.memory_limit = config::host_limits().memory_bytes / 2;
+    SLUICE_RETURN_IF_ERROR(config::check_memory_limit("--memory-limit", options.memory_limit));
     if (auto error = check_weights(options.weights, options.default_weight))
       return tl::unexpected(std::move(*error));
     std::optional<config::SecretFile> file;
@@ -296,7 +288,8 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& requested)
   if (!credentials) return tl::unexpected(std::move(credentials.error()));
   const ReducerLog log(options.hosted);
   if (!credentials->warning.empty()) log.warn(credentials->warning);
-  log_host_limits(options, host, log);
+  if (const std::string text = host.text(); !text.empty())
+    log.info("control groups limit this process to " + text);
   auto rdma = find_rdma_offer(options);
   if (!rdma) return tl::unexpected(std::move(rdma.error()));
   const auto near = cpus_near_rails(options, *rdma, log);
@@ -316,6 +309,7 @@ Result<std::unique_ptr<Reducer>> Reducer::start(const ReducerOptions& requested)
   if (options.link_rate == 0) options.link_rate = link_rate_of(*listener);
   const auto port = transport::tcp::bound_port(listener->fd());
   if (!port) return tl::unexpected(port.error());
+  if (options.on_bound) SLUICE_RETURN_IF_ERROR(options.on_bound());
 
   auto fair = std::make_unique<FairPool>();
   std::vector<std::unique_ptr<LaneThread>> lanes;

@@ -109,6 +109,9 @@ struct ReducerOptions : ReloadableOptions {
   // is not much longer than `max_bytes`. Any thread, not blocking. Null: no models.
   std::function<std::string(size_t max_bytes)> models_status;
   std::function<ModelsUse()> models_use;
+  // Called once by start() when the port is bound, before a connection is accepted. An error ends the start.
+  // Null: nothing.
+  std::function<Result<void>()> on_bound;
 
   // For platforms that wait for every host of a job (reducer/control/job_monitor.h). 0: runs until stopped.
   uint32_t expected_workers = 0;

@@ -103,6 +103,7 @@ Failure failure_of(const Error& error, const ConfigFileOptions& config_file) {
     return config_file.path.empty() ? Failure(bench::kExitUsage, error.text)
                                     : Failure(bench::kExitConfig, config_file.path + ": " + error.text);
   }
+  if (error.code == Errc::kMemoryLimit) return {bench::kExitConfig, error.text};
   return {error.code == Errc::kAddressInUse ? bench::kExitTryAgain : bench::kExitFailure, error.text};
 }
 
@@ -295,9 +296,6 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
     (void)bench::value_or_fail(config::read_secret_file(options.key_file), bench::kExitConfig);
 
   check_outputs(flags, models);
-  if (const auto opened = models.open(); !opened)
-    throw failure_of(add_context("--state " + flags.models().folder, opened.error()).value(),
-                     flags.config_file());
 
   blackbox::name_process("sluice reducer");
   blackbox::set_dump_path(flags.blackbox());

@@ -7,6 +7,7 @@
 #include "cli/options/configuration.h"
 #include "cli/options/listen_address.h"
 #include "cli/process/version.h"
+#include "config/host/host_limits.h"
 #include "core/parse_number.h"
 #include "core/revision.h"
 #include "reducer/kernels/fold.h"
@@ -222,6 +223,7 @@ void ReducerFlags::add_deadline_options(OptionSet& set) {
 Result<void> ReducerFlags::check() const {
   if (mode_ == "job" && options_.expected_workers == 0)
     return invalid("--mode job requires --expected-workers");
+  SLUICE_RETURN_IF_ERROR(config::check_memory_limit("--state-memory", models_.memory_limit));
   // As read_tls_settings() of the clients: --tls off is a decision, its absence beside files a mistake.
   const Configuration* const configuration = config_file_->configuration;
   const bool is_undecided =

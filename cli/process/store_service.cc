@@ -85,6 +85,7 @@ void StoreService::attach(reducer::ReducerOptions& options) {
     if (server_) server_->adopt(std::move(socket), peer, job);
   };
   options.models_status = [monitor = monitor_](size_t max_bytes) { return monitor->status_json(max_bytes); };
+  options.on_bound = [this] { return open(); };
   options.models_use = [monitor = monitor_] {
     return reducer::ModelsUse{.clients = monitor->clients(), .has_pushes = monitor->has_pushes()};
   };
@@ -95,12 +96,11 @@ Result<void> StoreService::check() const {
 }
 
 Result<void> StoreService::open() {
-  if (options_.folder.empty()) return {};
   std::error_code error;
   std::filesystem::create_directories(options_.folder, error);
   if (error) return fail(Errc::kSystem, "cannot create " + options_.folder + ": " + error.message());
   auto coordinator = open_coordinator(options_);
-  if (!coordinator) return tl::unexpected(coordinator.error());
+  if (!coordinator) return add_context("--state " + options_.folder, coordinator.error());
   coordinator_ = std::move(*coordinator);
   return {};
 }

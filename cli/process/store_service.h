@@ -40,13 +40,14 @@ class StoreService {
   StoreService& operator=(const StoreService&) = delete;
   ~StoreService();
 
-  // To be called before Reducer::start() with these options: the reducer then gives its connections of models
-  // to this object, which must outlive it, and shows the models in its status. Connections before start() are
-  // closed.
+  // To be called before Reducer::start() with these options: the reducer then calls open(), gives its
+  // connections of models to this object, which must outlive it, and shows the models in its status.
+  // Connections before start() are closed.
   void attach(reducer::ReducerOptions& options);
   // Whether the folder can be written. Changes nothing.
   [[nodiscard]] Result<void> check() const;
-  // Opens the folder and the coordinator, before the reducer accepts connections.
+  // Opens the folder and the coordinator, when the reducer has its port: without it, another one may use
+  // them.
   [[nodiscard]] Result<void> open();
   // Serves the models. `reducer`: the options that it runs with. `is_stopping` ends the wait for the
   // coordinator (kShutdown).
@@ -65,7 +66,7 @@ class StoreService {
 
   const StoreServiceOptions options_;
   const std::shared_ptr<store::ModelMonitor> monitor_;
-  std::shared_ptr<store::Coordinator> coordinator_;   // between open() and start()
+  std::shared_ptr<store::Coordinator> coordinator_;   // from open() to start()
   mutable std::mutex mutex_;                          // guards all below
   std::shared_ptr<const engine::Identity> identity_;  // as which it connects to other reducers
   std::unique_ptr<store::StoreServer> server_;

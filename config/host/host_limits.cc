@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <optional>
 #include <sstream>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/file_contents.h"
@@ -150,6 +150,15 @@ HostLimits host_limits_below(const std::string& root, uint64_t memory_bytes, uin
 HostLimits host_limits() {
   const auto pages = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES));
   return host_limits_below("", pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)), allowed_cpus());
+}
+
+Result<void> check_memory_limit(const std::string& option, uint64_t bytes) {
+  const HostLimits host = host_limits();
+  if (bytes <= host.memory_bytes) return {};
+  const std::string file = host.memory_file.empty() ? "" : " (" + host.memory_file + ")";
+  return fail(Errc::kMemoryLimit, option + " is " + std::to_string(bytes / 1'000'000) +
+                                      " MB, but this process may use only " +
+                                      std::to_string(host.memory_bytes / 1'000'000) + " MB" + file);
 }
 
 }  // namespace sluice::config

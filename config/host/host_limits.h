@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "core/result.h"
+
 namespace sluice::config {
 
 struct HostLimits {
@@ -24,6 +26,10 @@ struct HostLimits {
 };
 
 [[nodiscard]] HostLimits host_limits();
+
+// Error kMemoryLimit if an option asks for more memory than this process may use: with it, the kernel would
+// kill the process.
+[[nodiscard]] Result<void> check_memory_limit(const std::string& option, uint64_t bytes);
 
 // The same for a machine of this size, whose files /proc/self/cgroup, /proc/self/mountinfo and those of the
 // control groups are below `root`. Of nested groups the smallest limit counts.

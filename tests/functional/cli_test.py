@@ -126,6 +126,13 @@ class CommandLine(SluiceTest):
         _, address = self.start_reducer()
         self.expect_one_line(self.run_sluice("reducer", "--listen", address, expect=75), address.split(":")[1], "in use")
 
+    def test_a_port_in_use_is_named_before_the_models_in_use(self):
+        models = ("--state", self.folder / "models")
+        _, address = self.start_reducer(*models)
+        self.expect_one_line(self.run_sluice("reducer", "--listen", address, *models, expect=75), address.split(":")[1], "in use")
+        done = self.run_sluice("reducer", "--listen", "127.0.0.1:0", *models, expect=1)
+        self.expect_one_line(done, f"--state {self.folder}/models: ", "is in use by another process")
+
     def test_an_unreadable_key_is_exit_78(self):
         bad = self.write("bad.key", "not a key\n")
         port = self.reserve_port()

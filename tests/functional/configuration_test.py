@@ -155,6 +155,14 @@ class Errors(ConfigurationTest):
                 self.expect_line(78, f"{variable}={value}: {error}", env={variable: value})
         self.expect_line(78, "SLUICE_INSECURE=maybe: must be true or false", env={"SLUICE_INSECURE": "maybe"})
 
+    def test_more_memory_than_the_machine_has_is_refused(self):
+        for option in ("--memory-limit", "--state-memory"):
+            for more in ((), ("--check-config",)):
+                with self.subTest(option=option, more=more):
+                    done = self.run_sluice("reducer", "--listen", "127.0.0.1:0", option, "999T", *more, expect=78)
+                    self.assertRegex(done.stderr, rf"^sluice: {option} is 1098412116 MB, but this process may use only \d+ MB( \(/\S+\))?\n$")
+        self.run_sluice("reducer", "--check-config", "--memory-limit", "64M", "--state-memory", "64M")
+
     def test_an_unknown_variable_gets_a_suggestion(self):
         self.expect_line(78, "unknown variable SLUICE_LANE; did you mean SLUICE_LANES?", env={"SLUICE_LANE": "2"})
         self.expect_line(78, "unknown variable SLUICE_MEMORYLIMIT; did you mean SLUICE_MEMORY_LIMIT?", "--check-config", env={"SLUICE_MEMORYLIMIT": "2"})

@@ -12,8 +12,8 @@ MEGABYTE = 1000 * 1000
 
 
 class ControlGroupTest(SluiceTest):
-    def start_limited(self, *arguments, memory=None, cpus=None):
-        """Starts a reducer in new control groups: (Running, address). A group cannot be removed before its processes have ended."""
+    def start_inside(self, *arguments, memory=None, cpus=None):
+        """Starts a reducer in new control groups. A group cannot be removed before its processes have ended."""
         groups = [self.enterContext(probes.new_control_group(controller, value)) for controller, value in (("memory", memory), ("cpu", cpus)) if value]
         inside = self.folder / "inside"
         inside.write_text("".join(f'echo $$ >"{group}/cgroup.procs" || exit 1\n' for group in groups) + f'exec "{sluice_process.PROGRAM}" "$@"\n')
@@ -21,9 +21,14 @@ class ControlGroupTest(SluiceTest):
         port_file.unlink(missing_ok=True)
         program, sluice_process.PROGRAM = sluice_process.PROGRAM, "sh"
         try:
-            reducer = self.start(str(inside), "reducer", "--listen", "127.0.0.1:0", "--port-file", port_file, *arguments)
+            return self.start(str(inside), "reducer", "--listen", "127.0.0.1:0", "--port-file", port_file, *arguments)
         finally:
             sluice_process.PROGRAM = program
+
+    def start_limited(self, *arguments, **limits):
+        """The same: (Running, address)."""
+        port_file = self.folder / "port"
+        reducer = self.start_inside(*arguments, **limits)
         until("the reducer listens", lambda: port_file.exists() or reducer.ended())
         self.assertFalse(reducer.ended(), reducer.stderr())
         return reducer, f"127.0.0.1:{port_file.read_text().strip()}"
@@ -42,9 +47,11 @@ class ControlGroupTest(SluiceTest):
         self.assertNotIn("lost", done.stderr)
         self.expect_drained(reducer)
 
-    def test_a_limit_beyond_the_group_is_a_warning(self):
-        reducer, _ = self.start_limited("--memory-limit", "1G", memory=300 * MEGABYTE)
-        self.assertRegex(reducer.stderr(), r"level=warning msg=\"memory limit 1073 MB exceeds the (300|299) MB that this process may use")
+    def test_a_limit_beyond_the_group_is_refused(self):
+        reducer = self.start_inside("--memory-limit", "1G", memory=300 * MEGABYTE)
+        self.assertEqual(reducer.wait(), 78, reducer.stderr())
+        self.assertRegex(reducer.stderr(), r"sluice: --memory-limit is 1073 MB, but this process may use only (300|299) MB \(/\S+\)\n")
+        reducer, _ = self.start_limited("--memory-limit", "200M", memory=300 * MEGABYTE)
         self.expect_drained(reducer)
 
 

@@ -48,6 +48,7 @@ class ReloadTest(SluiceTest):
         path = self.write("reducer.toml", 'memory_limit = "64M"\nlog_level = "info"\n')
         reducer, address = self.start_reducer("--config", path)
         for text, why in (('memory_limit = "32M"\nlanes = = 2\n', r"reducer\.toml:2:9: "), ('memory_limit = "32M"\ndefault_weight = 0\n', r"reducer\.toml:2:18: default_weight = 0: must be 1 to 100"),
+                          ('memory_limit = "999T"\n', "--memory-limit is 1098412116 MB, but this process may use only "),
                           ('memory_limit = "32M"\nmemory = 2\n', r'reducer\.toml:2:1: unknown key "memory"')):
             with self.subTest(text):
                 self.write("reducer.toml", text)

@@ -50,8 +50,6 @@ class StoreRequests : public ReducerTest {
   void start_with_models() {
     auto options = test_options();
     service_.attach(options);
-    const auto opened = service_.open();
-    ASSERT_TRUE(opened) << opened.error().text;
     start(options);
     const auto started = service_.start(options, port());
     ASSERT_TRUE(started) << started.error().text;
