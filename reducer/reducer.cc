@@ -246,7 +246,7 @@ class RunningReducer final : public Reducer {
     auto tls = make_tls(options_.tls, options.tls_files, file || options_.token);
     if (!tls) return tl::unexpected(std::move(tls.error()));
     if (file && !file->warning.empty()) ReducerLog(options_.hosted).warn(file->warning);
-    control_loop_.reconfigure(std::move(options), std::move(*tls),
+    control_loop_.reconfigure(options, std::move(*tls),
                               file ? keys_of(*file) : std::vector<config::Secret>());
     return file;
   }

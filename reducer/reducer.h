@@ -165,9 +165,9 @@ class Reducer {
   // within `timeout`, the longest time that this call blocks. Any thread, until wait() has returned.
   [[nodiscard]] virtual std::optional<std::vector<uint64_t>> lane_turns(Nanos timeout) = 0;
 
-  // Applies all options, or none of them and returns the error of check_options(). New weights apply to the
-  // shares of the capacity at once; the order of folds keeps the weight that a session started with. Returns
-  // the pool keys that it has read, if there is a key file. Any thread.
+  // Applies all options before it returns, or none of them and returns the error of check_options(). New
+  // weights apply to the shares of the capacity at once; the order of folds keeps the weight that a session
+  // started with. Returns the pool keys that it has read, if there is a key file. Any thread.
   [[nodiscard]] virtual Result<std::optional<config::SecretFile>> reconfigure(
       const ReloadableOptions& options) = 0;
 

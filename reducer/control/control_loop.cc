@@ -124,14 +124,6 @@ void ControlLoop::stop() noexcept {
   asio::post(io_, [this] { begin_stop(Errc::kShutdown, "the reducer was stopped"); });
 }
 
-void ControlLoop::reconfigure(ReloadableOptions options,
-                              std::shared_ptr<const transport::tcp::TlsContext> tls,
-                              std::vector<config::Secret> keys) {
-  asio::post(io_, [this, options = std::move(options), tls = std::move(tls), keys = std::move(keys)] {
-    run_logged([&] { apply_options(options, tls, keys); });
-  });
-}
-
 // Streams that the old TLS context opened stay valid: transport/tls/abi.h.
 void ControlLoop::apply_options(const ReloadableOptions& options,
                                 std::shared_ptr<const transport::tcp::TlsContext> tls,
@@ -176,6 +168,15 @@ Answer ControlLoop::query(const std::function<Answer()>& work) {
     io_.poll();
   }
   return future.get();
+}
+
+void ControlLoop::reconfigure(const ReloadableOptions& options,
+                              std::shared_ptr<const transport::tcp::TlsContext> tls,
+                              std::vector<config::Secret> keys) {
+  static_cast<void>(query<bool>([&] {
+    apply_options(options, std::move(tls), std::move(keys));
+    return true;
+  }));
 }
 
 std::string ControlLoop::query_status() {

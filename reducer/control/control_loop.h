@@ -54,8 +54,9 @@ class ControlLoop {
   // ---- any thread ----
   void drain() noexcept;
   void stop() noexcept;
-  // The options must be valid, and `tls` and `keys` loaded from their files.
-  void reconfigure(ReloadableOptions options, std::shared_ptr<const transport::tcp::TlsContext> tls,
+  // The options must be valid, and `tls` and `keys` loaded from their files. All are in use when this
+  // returns.
+  void reconfigure(const ReloadableOptions& options, std::shared_ptr<const transport::tcp::TlsContext> tls,
                    std::vector<config::Secret> keys);
   // Blocks until the loop has answered. Also works after the loop has ended.
   [[nodiscard]] std::string query_status();
@@ -159,7 +160,8 @@ class ControlLoop {
   asio::ip::tcp::acceptor acceptor_;
   asio::steady_timer tick_timer_;
   asio::steady_timer accept_timer_;
-  DescriptorReserve descriptors_;
+  // In a worker's process descriptors are the job's, and clients are few.
+  DescriptorReserve descriptors_{options_.hosted ? 1 : DescriptorReserve::kMaxRefused};
   Nanos accept_failure_logged_at_ = 0;
   LaneMailbox mailbox_;
   QueuePairFactory queue_pairs_;

@@ -25,7 +25,7 @@ size_t DescriptorReserve::refuse_waiting(int listener, const std::string& text) 
 }
 
 void DescriptorReserve::refuse(Socket socket, const std::string& text) {
-  if (refused_.size() >= kSize) return;
+  if (refused_.size() >= kMaxRefused) return;
   const std::vector<std::byte> frame =
       wire::encode_message(wire::Refused{{.code = Errc::kTooMany, .rank = wire::kNoRank, .text = text}}, 0);
   (void)::send(socket.fd(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -45,7 +45,7 @@ void DescriptorReserve::release() {
     (void)::recv(socket.fd(), hello.data(), hello.size(), MSG_DONTWAIT);
   }
   refused_.clear();
-  while (reserved_.size() < kSize) {
+  while (reserved_.size() < size_) {
     Socket spare(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!spare.valid()) return;
     reserved_.push_back(std::move(spare));

@@ -1,7 +1,8 @@
 // Class DescriptorReserve holds file descriptors back, so that a reducer without free ones can tell clients
 // why it does not serve them, instead of letting them time out.
 //
-// Control thread only. Holds at most kSize refused connections, until release(), which tick() calls in time.
+// Control thread only. Holds at most kMaxRefused refused connections, until release(), which tick() calls in
+// time.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +16,11 @@ namespace sluice::reducer {
 
 class DescriptorReserve {
  public:
-  static constexpr size_t kSize = 8;
+  static constexpr size_t kMaxRefused = 8;
   static constexpr Nanos kReadTime = 100 * kMillisecond;  // for a client to read the reason
 
-  DescriptorReserve() { release(); }
+  // `size`: how many descriptors to hold back.
+  explicit DescriptorReserve(size_t size) : size_(size) { release(); }
 
   // Accepts connections that wait at the listener and refuses them with `text`, as many as the reserve
   // allows. Returns their number.
@@ -31,6 +33,7 @@ class DescriptorReserve {
   void release();
 
  private:
+  const size_t size_;
   std::vector<transport::tcp::Socket> reserved_;
   std::vector<transport::tcp::Socket> refused_;
   Nanos refused_at_ = 0;  // the first of them

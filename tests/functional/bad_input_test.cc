@@ -302,6 +302,32 @@ TEST(ReducerStart, RefusesANonLoopbackAddressWithoutAKey) {
   EXPECT_THAT(refused.error().text, HasSubstr("needs a key file"));
 }
 
+class ConnectionLimit : public ReducerTest {};
+
+TEST_F(ConnectionLimit, IsToldToClientsBeyondIt) {
+  auto options = test_options();
+  options.max_connections = 2;
+  start(options);
+  std::vector<ScriptedConnection> served, refused;
+  for (int i = 0; i < 2; ++i) served.emplace_back(port());
+  ASSERT_TRUE(eventually([](const nlohmann::json& j) { return j["connections"]["open"] == 2; }));
+  for (int i = 0; i < 40; ++i) refused.emplace_back(port());
+  const auto first = refused.front().expect<wire::Refused>();
+  EXPECT_EQ(first.code, Errc::kTooMany);
+  EXPECT_EQ(first.text,
+            "the reducer serves its maximum of 2 connections in the handshake and control connections");
+  // No more than the reserve are kept until they have read the reason; all are closed.
+  EXPECT_TRUE(eventually_counted("refused", "too_many", 40));
+  for (auto& c : refused) EXPECT_TRUE(c.closed_within(10 * kSecond));
+  served.clear();
+  EXPECT_TRUE(eventually([this](const nlohmann::json&) {
+    ScriptedConnection c(port());
+    c.send(wire::Hello{.purpose = wire::Purpose::kStatus});
+    const auto answer = c.receive();
+    return answer && answer->header.type == wire::FrameType::kWelcome;
+  }));
+}
+
 std::string last_warning;  // global, because a log sink is a plain function
 
 TEST(ReducerStart, ReportsRefusedSocketOptions) {

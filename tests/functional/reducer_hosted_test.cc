@@ -82,6 +82,26 @@ TEST_F(ReducerHosted, RefusesAnotherJobAtItsHello) {
   expect_nothing_reserved("unauthenticated", 2 * kPurposes.size());
 }
 
+size_t open_null_files() {
+  size_t count = 0;
+  std::error_code closed;  // the one that lists the folder
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    count += std::filesystem::read_symlink(entry.path(), closed) == "/dev/null" ? 1 : 0;
+  return count;
+}
+
+TEST_F(ReducerHosted, HoldsOneDescriptorOfTheProcessBack) {
+  const size_t with_one = open_null_files();
+  auto options = hosted_options();
+  options.hosted = false;
+  const auto other = reducer::Reducer::start(options);
+  ASSERT_TRUE(other);
+  EXPECT_EQ(open_null_files(), with_one + 8);
+  const auto second = reducer::Reducer::start(hosted_options());
+  ASSERT_TRUE(second);
+  EXPECT_EQ(open_null_files(), with_one + 9);
+}
+
 TEST_F(ReducerHosted, RefusesAnUnexpectedSessionAtItsHello) {
   for (const auto purpose : kPurposes) {
     const auto refused = refusal_of({.purpose = purpose, .ranks = 2, .session = session_id(2), .job = "own"});

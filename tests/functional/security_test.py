@@ -125,7 +125,7 @@ class SecurityTest(SluiceTest):
         # The file with both keys makes new tokens.
         self.run_sluice("keygen", "--key-file", self.key, "--job", "train-7", "--out", new_token)
         jobs = [first, start_job(old_token), start_job(new_token)]
-        self.assertIn("2 of them with the old key", reducer.stderr())
+        until("the sessions with the old key are logged", lambda: "2 of them with the old key" in reducer.stderr())
         reload(new_key.read_text())
         self.assertRegex(reducer.stderr(), "level=warn.*4 ranks joined with a pool key that was removed")
         for job in jobs:
