@@ -82,7 +82,9 @@ class Probes(MissingCapabilityTest):
     def test_network_namespaces_without_permission(self):
         # A machine that lacks the capability anyway may report its own reason before it runs ip.
         own_reason = capabilities.missing_reason("network-namespaces")
-        self.fake("ip", "Operation not permitted")
+        for program in ("ip", "tc", "sysctl", "nsenter", "unshare"):
+            if program == "ip" or not shutil.which(program):
+                self.fake(program, "Operation not permitted")
         self.expect_missing("network-namespaces", "Operation not permitted" if own_reason is None else f"(Operation not permitted|{re.escape(own_reason)})",
                             self.environment())
 
@@ -103,6 +105,7 @@ class Probes(MissingCapabilityTest):
     @capabilities.needs("root")
     def test_apt_without_package_lists(self):
         self.fake("apt-get", status=0)
+        self.fake("mmdebstrap", status=0)
         self.expect_missing("debian-mirror", "run apt-get update", self.environment())
 
     def test_unreachable_package_index(self):

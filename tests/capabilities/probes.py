@@ -74,6 +74,13 @@ def network_namespaces():
     return try_command([*entry, sys.executable, "-B", "-c", script, Path(__file__).parent])
 
 
+def private_mounts():
+    """Returns the prefix of a command that may mount, unseen by other processes. In a chroot, root can create no user namespace and cannot change the
+    propagation of mounts."""
+    entry = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount"]
+    return entry if try_command([*entry, "true"]) is None else [*entry, "--propagation", "unchanged"]
+
+
 def bind_mounts():
     """Bind-mounts a file over another one in a private mount namespace and checks that this process does not see it."""
     script = 'mount --bind "$1" "$2" || exit 1; ! [ "/proc/$3/root$2" -ef "$1" ] || { umount "$2"; echo "mounts of a namespace are visible outside of it"; exit 1; }'

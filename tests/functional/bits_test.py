@@ -9,6 +9,7 @@ import unittest
 
 import sluice_process
 from capabilities import missing
+from probes import private_mounts
 from sluice_process import DEADLINE_S, SluiceTest, environment, main, until
 
 DIGITS = ("demo", "digits", "--epochs", "2")
@@ -130,7 +131,7 @@ class Unwritable(BitsTest):
         disk = self.folder / "disk"
         disk.mkdir()
         script = f'mount -t tmpfs -o size=8k none {disk} || exit 99; "$@" && cp {disk}/* {self.folder}'
-        stderr = self.run_in_shell(script, "unshare", "--map-root-user", "--mount", env={"SLUICE_BITS": str(disk / "job.bits")})
+        stderr = self.run_in_shell(script, *private_mounts(), env={"SLUICE_BITS": str(disk / "job.bits")})
         self.expect_early_end(stderr, "No space left on device")
 
     def run_in_shell(self, script, *prefix, env):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import sluice_process
 from capabilities import missing
+from probes import private_mounts
 from sluice_process import DEADLINE_S, SluiceTest, environment, main, row_count, until
 
 ALLREDUCE = ("bench", "allreduce", "-b", "64K", "-e", "256K", "-f", "4", "-n", "5", "-N", "0", "--workers", "2")
@@ -270,7 +271,7 @@ class Unwritable(BlackboxTest):
         script = f'mount -t tmpfs -o size=4k none {self.box} || exit 99; dd if=/dev/zero of={self.box}/full bs=4k count=1 2>/dev/null; "$@"; ls {self.box}'
         job = ("demo", "digits", "--epochs", "1", "--workers", "1", "--connect", "127.0.0.1:1", "--connect-timeout", "100ms", "--blackbox", str(self.box),
                "--rank", "0", "--session", SESSION)
-        done = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", sluice_process.PROGRAM, *job],
+        done = subprocess.run([*private_mounts(), "sh", "-c", script, "sh", sluice_process.PROGRAM, *job],
                               capture_output=True, text=True, timeout=DEADLINE_S, env=environment(), check=False)
         self.assertEqual(done.stderr.count("black box not written"), 1, done.stderr)
         self.assertIn("No space left on device", done.stderr)

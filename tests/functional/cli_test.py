@@ -10,6 +10,7 @@ import sluice_process
 from sluice_process import DEADLINE_S, SluiceTest, environment, main
 
 from capabilities import need  # noqa: E402: sluice_process sets the path
+from probes import private_mounts  # noqa: E402
 
 
 class CommandLine(SluiceTest):
@@ -78,7 +79,7 @@ class CommandLine(SluiceTest):
                       self.run_sluice("install", "--nccl-conf", "/dev/stdout").stdout.replace("NCCL_NET_PLUGIN_REF_COUNT=1\n", "", 1))
         need("bind-mounts")
         mounted, source = self.write("mounted.conf", ""), self.write("source.conf", "")
-        done = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", 'mount --bind "$1" "$2" && "$3" install --nccl-conf "$2" && cat "$2"',
+        done = subprocess.run([*private_mounts(), "sh", "-c", 'mount --bind "$1" "$2" && "$3" install --nccl-conf "$2" && cat "$2"',
                                "sh", source, mounted, sluice_process.PROGRAM], capture_output=True, text=True, timeout=DEADLINE_S, env=environment(), check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("added NCCL_NET_PLUGIN=sluice", done.stdout)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import sluice_process
 from capabilities import missing
+from probes import private_mounts
 from sluice_process import DEADLINE_S, SluiceTest, environment, main, until
 
 try:
@@ -176,7 +177,7 @@ class Unwritable(TraceTest):
         disk = self.folder / "disk"
         disk.mkdir()
         script = f'mount -t tmpfs -o size=16k none {disk} || exit 99; "$@" && cp {disk}/* {self.folder}'
-        done = subprocess.run(["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", sluice_process.PROGRAM, *DIGITS[:-1], "1"],
+        done = subprocess.run([*private_mounts(), "sh", "-c", script, "sh", sluice_process.PROGRAM, *DIGITS[:-1], "1"],
                               capture_output=True, text=True, timeout=DEADLINE_S, env=environment({"SLUICE_TRACE": str(disk / "trace.json")}), check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.expect_early_end(done.stderr, "No space left on device", 1)
