@@ -116,6 +116,8 @@ class Driver:
 
     def run(self, hosts, ranks, folder, options):
         """Runs all processes. Returns the content of the driver's --json file."""
+        if reason := self.unavailable_reason(hosts):
+            raise PeerError(reason)
         with tempfile.TemporaryDirectory(dir=folder) as own:
             out = Path(own, "out.json")
             processes = []

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from link_split import pool_time, ring_time, split_time
 from manage import parse_rate
-from test_network import Loopback, TestNetwork, bits_per_second, rate_text
+from test_network import Loopback, TestNetwork, bits_per_second, rate_text, unavailable_reason
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "peers"))
 
@@ -216,7 +216,7 @@ def parse(argv=None):
 
 def hosts_of(arguments):
     if arguments.loopback:
-        return Loopback(os.geteuid() == 0, arguments.congestion)
+        return Loopback(unavailable_reason() is None, arguments.congestion)
     links = Links(arguments)
     names = [f"w{i}" for i in range(arguments.workers)] + [f"r{i}" for i in range(max(arguments.reducers))] + ["ctl"]
     return TestNetwork(names, lambda host: rate_text(links.rate_of(host)), arguments.congestion, arguments.mtu)
