@@ -9,14 +9,14 @@
 namespace sluice::config {
 namespace {
 
-constexpr std::string_view kSpaces = " \t\r\v\f";
+constexpr std::string_view kLineSpaces = " \t\r\v\f";
 
 // Removes the slot counts that an MPI hostfile has after a host.
 std::string_view without_slots(std::string_view line) {
   for (;;) {
-    const size_t end = line.find_last_not_of(kSpaces);
+    const size_t end = line.find_last_not_of(kLineSpaces);
     line = line.substr(0, end == line.npos ? 0 : end + 1);
-    const size_t space = line.find_last_of(kSpaces);
+    const size_t space = line.find_last_of(kLineSpaces);
     if (space == line.npos) return line;
     const std::string_view word = line.substr(space + 1);
     const size_t equals = word.find('=');
@@ -39,7 +39,7 @@ Result<std::vector<Endpoint>> parse_pool_file(std::string_view text) {
     const std::string_view whole_line = text.substr(0, end);
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
     const std::string_view entry = without_slots(whole_line.substr(0, whole_line.find('#')));
-    const size_t column = entry.find_first_not_of(kSpaces);
+    const size_t column = entry.find_first_not_of(kLineSpaces);
     if (column == std::string_view::npos) continue;
     const std::string position = std::to_string(line) + ":" + std::to_string(column + 1) + ": ";
     SLUICE_RETURN_IF_ERROR(add_endpoint(entry.substr(column), position, out));
@@ -50,7 +50,7 @@ Result<std::vector<Endpoint>> parse_pool_file(std::string_view text) {
 
 Result<Pool> read_pool(std::string_view text) {
   if (text == kNoReducers) return Pool{};
-  const size_t first = text.find_first_not_of(kSpaces);
+  const size_t first = text.find_first_not_of(kLineSpaces);
   if (first == std::string_view::npos || text[first] != '@') {
     SLUICE_ASSIGN_OR_RETURN(list, parse_endpoints(text));
     return Pool{.reducers = std::move(list), .file = {}};

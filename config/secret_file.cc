@@ -13,7 +13,7 @@ namespace sluice::config {
 namespace {
 
 constexpr size_t kDigits = 64;
-constexpr std::string_view kSpaces = " \t\r\n";
+constexpr std::string_view kSecretSpaces = " \t\r\n";
 
 int hex_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -24,8 +24,8 @@ int hex_value(char c) {
 
 // Takes one secret and the white space around it from the front of `text`; nothing if there is none.
 std::optional<Secret> take_secret(std::string_view& text) {
-  text.remove_prefix(std::min(text.find_first_not_of(kSpaces), text.size()));
-  const std::string_view digits = text.substr(0, text.find_first_of(kSpaces));
+  text.remove_prefix(std::min(text.find_first_not_of(kSecretSpaces), text.size()));
+  const std::string_view digits = text.substr(0, text.find_first_of(kSecretSpaces));
   if (digits.size() != kDigits) return std::nullopt;
   Secret secret{};
   for (size_t i = 0; i < kDigits; ++i) {
@@ -34,7 +34,7 @@ std::optional<Secret> take_secret(std::string_view& text) {
     secret[i / 2] = static_cast<uint8_t>((secret[i / 2] << 4) | (digit & 15));
   }
   text.remove_prefix(kDigits);
-  text.remove_prefix(std::min(text.find_first_not_of(kSpaces), text.size()));
+  text.remove_prefix(std::min(text.find_first_not_of(kSecretSpaces), text.size()));
   return secret;
 }
 

@@ -23,7 +23,7 @@ const Json& arguments_of(const Json& event) {
   return found == event.end() ? none : *found;
 }
 
-double number_of(const Json& object, const char* key) {
+double double_of(const Json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   if (found == object.end() || !found->is_number()) return 0;
   const auto value = found->get<double>();
@@ -31,7 +31,7 @@ double number_of(const Json& object, const char* key) {
 }
 
 uint64_t count_of(const Json& object, const char* key) {
-  return static_cast<uint64_t>(number_of(object, key));
+  return static_cast<uint64_t>(double_of(object, key));
 }
 
 uint32_t index_of(const Json& object, const char* key) {
@@ -39,17 +39,17 @@ uint32_t index_of(const Json& object, const char* key) {
       std::min(count_of(object, key), uint64_t{std::numeric_limits<uint32_t>::max()}));
 }
 
-std::string text_of(const Json& object, const char* key) {
+std::string string_of(const Json& object, const char* key) {
   const auto found = object.is_object() ? object.find(key) : object.end();
   return found != object.end() && found->is_string() ? config::printable(found->get<std::string>(), 256)
                                                      : std::string();
 }
 
 TracedParts parts_of(const Json& arguments) {
-  return {.in_window = number_of(arguments, "in_window_us"),
-          .on_wire = number_of(arguments, "on_wire_us"),
-          .waiting = number_of(arguments, "waiting_us"),
-          .adding = number_of(arguments, "adding_us")};
+  return {.in_window = double_of(arguments, "in_window_us"),
+          .on_wire = double_of(arguments, "on_wire_us"),
+          .waiting = double_of(arguments, "waiting_us"),
+          .adding = double_of(arguments, "adding_us")};
 }
 
 // TraceParser collects the events of one file.
@@ -71,28 +71,28 @@ class TraceParser {
 };
 
 Result<void> TraceParser::first(const Json& event) {
-  if (text_of(event, "name") != "sluice_trace") return invalid(out_.file + ": not a trace of SLUICE_TRACE");
+  if (string_of(event, "name") != "sluice_trace") return invalid(out_.file + ": not a trace of SLUICE_TRACE");
   const Json& arguments = arguments_of(event);
   if (const uint64_t version = count_of(arguments, "version"); version != engine::TraceFormat::kVersion) {
     return invalid(out_.file + ": the trace has format " + std::to_string(version) +
                    "; this program reads format " + std::to_string(engine::TraceFormat::kVersion));
   }
-  out_.session = text_of(arguments, "session");
+  out_.session = string_of(arguments, "session");
   out_.rank = index_of(arguments, "rank");
   out_.ranks = index_of(arguments, "ranks");
-  out_.job = text_of(arguments, "job");
-  out_.host = text_of(arguments, "host");
-  out_.started = text_of(arguments, "started");
+  out_.job = string_of(arguments, "job");
+  out_.host = string_of(arguments, "host");
+  out_.started = string_of(arguments, "started");
   return {};
 }
 
 void TraceParser::add_operation(const Json& event, const Json& arguments) {
   TracedOperation operation{.rank = out_.rank,
-                            .at = number_of(event, "ts"),
-                            .duration = number_of(event, "dur"),
+                            .at = double_of(event, "ts"),
+                            .duration = double_of(event, "dur"),
                             .bytes = count_of(arguments, "bytes"),
-                            .type = text_of(arguments, "dtype") + " " + text_of(arguments, "op"),
-                            .status = text_of(arguments, "status"),
+                            .type = string_of(arguments, "dtype") + " " + string_of(arguments, "op"),
+                            .status = string_of(arguments, "status"),
                             .parts = parts_of(arguments),
                             .last_rank = std::nullopt};
   if (arguments.contains("last_rank")) operation.last_rank = index_of(arguments, "last_rank");
@@ -100,10 +100,10 @@ void TraceParser::add_operation(const Json& event, const Json& arguments) {
 }
 
 void TraceParser::add(const Json& event) {
-  const std::string name = text_of(event, "name");
+  const std::string name = string_of(event, "name");
   const Json& arguments = arguments_of(event);
   const uint32_t track = index_of(event, "tid");
-  if (name == "allreduce" || text_of(event, "cat") == "operation") {
+  if (name == "allreduce" || string_of(event, "cat") == "operation") {
     add_operation(event, arguments);
   } else if (name == "total") {
     totals_[track] = {.chunks = count_of(arguments, "chunks"),
@@ -111,17 +111,17 @@ void TraceParser::add(const Json& event) {
                       .parts = parts_of(arguments)};
   } else if (name == "stall") {
     out_.stalls.push_back({.rank = out_.rank,
-                           .at = number_of(event, "ts"),
-                           .duration = number_of(event, "dur"),
-                           .reason = text_of(arguments, "reason")});
+                           .at = double_of(event, "ts"),
+                           .duration = double_of(event, "dur"),
+                           .reason = string_of(arguments, "reason")});
   } else if (name == "view change") {
     ++out_.view_changes;
   } else if (name == "records lost") {
     out_.lost_records += count_of(arguments, "records");
   } else if (name == "thread_name") {
-    tracks_[track] = text_of(arguments, "name");
+    tracks_[track] = string_of(arguments, "name");
   } else if (name == "end of trace") {
-    out_.end = text_of(arguments, "reason");
+    out_.end = string_of(arguments, "reason");
   }
 }
 

@@ -10,8 +10,8 @@ namespace sluice::nccl::collnet {
 namespace {
 
 // magic u32 | version u16 | port u16 | identity 16 | address, zero-terminated text, 64
-constexpr uint32_t kMagic = 0x4E434C53;  // "SLCN"
-constexpr uint16_t kVersion = 2;         // of the handle and of the messages between the nodes
+constexpr uint32_t kHandleMagic = 0x4E434C53;  // "SLCN"
+constexpr uint16_t kHandleVersion = 2;         // of the handle and of the messages between the nodes
 constexpr size_t kAddressAt = 24;
 constexpr size_t kAddressBytes = 64;
 
@@ -19,8 +19,8 @@ constexpr size_t kAddressBytes = 64;
 
 void encode_node_handle(const NodeHandle& handle, std::span<std::byte, abi::kHandleBytes> out) noexcept {
   std::ranges::fill(out, std::byte{0});
-  store_le<uint32_t>(out.data(), kMagic);
-  store_le<uint16_t>(out.data() + 4, kVersion);
+  store_le<uint32_t>(out.data(), kHandleMagic);
+  store_le<uint16_t>(out.data() + 4, kHandleVersion);
   store_le<uint16_t>(out.data() + 6, handle.port);
   std::memcpy(out.data() + 8, handle.identity.data(), handle.identity.size());
   std::memcpy(out.data() + kAddressAt, handle.address.data(),
@@ -28,11 +28,11 @@ void encode_node_handle(const NodeHandle& handle, std::span<std::byte, abi::kHan
 }
 
 Result<NodeHandle> decode_node_handle(std::span<const std::byte, abi::kHandleBytes> in) {
-  if (load_le<uint32_t>(in.data()) != kMagic)
+  if (load_le<uint32_t>(in.data()) != kHandleMagic)
     return fail(Errc::kBadMagic, "handle of a node comes from another plugin; load this plugin on all nodes");
-  if (const auto version = load_le<uint16_t>(in.data() + 4); version != kVersion) {
+  if (const auto version = load_le<uint16_t>(in.data() + 4); version != kHandleVersion) {
     return fail(Errc::kBadVersion, "handle of a node has version " + std::to_string(version) + ", expected " +
-                                       std::to_string(kVersion) +
+                                       std::to_string(kHandleVersion) +
                                        "; install the same version of the plugin on all nodes");
   }
   NodeHandle handle;

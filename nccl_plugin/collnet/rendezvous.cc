@@ -20,7 +20,7 @@ namespace {
 
 using transport::tcp::Socket;
 
-constexpr uint32_t kMagic = 0x41434C53;       // "SLCA"
+constexpr uint32_t kHeaderMagic = 0x41434C53;       // "SLCA"
 constexpr Nanos kHelloTimeout = 5 * kSecond;  // for a connection to identify itself
 constexpr size_t kMaxExtraPending = 64;       // pending beside the nodes; drops the oldest first
 constexpr size_t kMaxProbes = 64;             // at a time, to save descriptors of the job
@@ -40,7 +40,7 @@ Nanos age_of_last_data(int fd) {
 }  // namespace
 
 void Rendezvous::encode_header(std::span<std::byte, kHeaderBytes> out, const Header& header) noexcept {
-  store_le<uint32_t>(out.data(), kMagic);
+  store_le<uint32_t>(out.data(), kHeaderMagic);
   store_le<uint8_t>(out.data() + 4, header.kind);
   store_le<uint8_t>(out.data() + 5, 0);
   store_le<uint16_t>(out.data() + 6, header.code);
@@ -53,7 +53,7 @@ bool Rendezvous::decode_header(std::span<const std::byte, kHeaderBytes> in, Head
             .code = load_le<uint16_t>(in.data() + 6),
             .rank = load_le<uint32_t>(in.data() + 8),
             .text_bytes = load_le<uint32_t>(in.data() + 12)};
-  return load_le<uint32_t>(in.data()) == kMagic && header.text_bytes <= kMaxTextBytes;
+  return load_le<uint32_t>(in.data()) == kHeaderMagic && header.text_bytes <= kMaxTextBytes;
 }
 
 std::string Rendezvous::encode_hello(const PeerSet& peers, Nanos wait) {

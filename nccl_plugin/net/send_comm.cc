@@ -12,8 +12,8 @@ namespace {
 // Most unsent data of a stream: enough for one gathered send. The rest can then go to another stream.
 constexpr uint64_t kMaxUnsentBytes = kMiB;
 constexpr unsigned kMaxUnsentFrames = 48;
-constexpr uint32_t kSendQueue = 64;
-static_assert(kMaxUnsentFrames < kSendQueue);
+constexpr uint32_t kFrameQueue = 64;
+static_assert(kMaxUnsentFrames < kFrameQueue);
 // Loads that differ by less count as equal, and the first stream is selected: many small messages then need
 // one system call.
 constexpr uint64_t kLoadStep = 32 * kKiB;
@@ -36,7 +36,7 @@ Result<std::unique_ptr<SendComm>> SendComm::make(ConnectedStreams connected) {
   // The receiver sends headers only. No frame deadline: the peer may be stopped for a while, and TCP detects
   // its loss.
   auto adopted =
-      comm->adopt(std::move(connected), {.send_queue = kSendQueue, .max_payload = 0, .frame_deadline = 0});
+      comm->adopt(std::move(connected), {.send_queue = kFrameQueue, .max_payload = 0, .frame_deadline = 0});
   if (!adopted) return tl::unexpected(adopted.error());
   return comm;
 }
