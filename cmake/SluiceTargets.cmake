@@ -11,6 +11,8 @@ target_compile_options(sluice_build_flags INTERFACE
   "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/="
   # No contraction and no reassociation, because the bits of a sum are part of the contract.
   -ffp-contract=off
+  # The defaults collect garbage often: a tenth of the time of a large translation unit.
+  $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-expand=200> $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=524288>
   # g++ 12 warns about operator+ of std::string ("x" + std::to_string(n)): GCC PR 105651, fixed in 13.
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
   $<$<BOOL:${SLUICE_WERROR}>:-Werror>)
@@ -44,7 +46,7 @@ endif()
 
 # The presets release, asan-ubsan and tsan are unity builds (CMAKE_UNITY_BUILD): headers take most of the compile time, and a full build takes
 # a third of it. The preset dev is none, because an incremental unity build takes longer.
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 40)
 
 # Options for code that need not be fast: -O1 halves the compile time, and so does -O0 with sanitizers. (The preset of the
 # address sanitizer uses -O0 everywhere.)
