@@ -20,10 +20,10 @@ namespace {
 
 using transport::tcp::Socket;
 
-constexpr uint32_t kHeaderMagic = 0x41434C53;       // "SLCA"
-constexpr Nanos kHelloTimeout = 5 * kSecond;  // for a connection to identify itself
-constexpr size_t kMaxExtraPending = 64;       // pending beside the nodes; drops the oldest first
-constexpr size_t kMaxProbes = 64;             // at a time, to save descriptors of the job
+constexpr uint32_t kHeaderMagic = 0x41434C53;  // "SLCA"
+constexpr Nanos kHelloTimeout = 5 * kSecond;   // for a connection to identify itself
+constexpr size_t kMaxExtraPending = 64;        // pending beside the nodes; drops the oldest first
+constexpr size_t kMaxProbes = 64;              // at a time, to save descriptors of the job
 constexpr Nanos kLongestSleep = 100 * kMillisecond;
 constexpr Nanos kLogWaitAfter = kSecond;
 constexpr size_t kHelloBytes = sizeof(SessionId) + sizeof(uint32_t);  // before the common text
