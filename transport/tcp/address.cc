@@ -1,6 +1,7 @@
 #include "transport/tcp/address.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 
 #include <array>
@@ -84,6 +85,26 @@ std::string peer_name(int fd) {
   socklen_t size = sizeof address;
   if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "unconnected socket";
   return address_text(address);
+}
+
+bool is_peer_on_this_host(int fd) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return false;
+  const std::string host = host_text(peer);
+  // No network delivers a packet from a loopback address. 127.0.1.1 is on no interface.
+  if (host.starts_with("127.") || host == "::1") return true;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return false;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr) continue;
+    sockaddr_storage own{};
+    if (i->ifa_addr->sa_family == AF_INET) std::memcpy(&own, i->ifa_addr, sizeof(sockaddr_in));
+    if (i->ifa_addr->sa_family == AF_INET6) std::memcpy(&own, i->ifa_addr, sizeof(sockaddr_in6));
+    if (!host.empty() && host_text(own) == host) return true;
+  }
+  return false;
 }
 
 Result<AddressList> resolve(const std::string& host, uint16_t port, int family, int flags) {

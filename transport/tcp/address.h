@@ -34,6 +34,8 @@ using AddressList = std::unique_ptr<addrinfo, FreeAddresses>;
 [[nodiscard]] std::string local_host(int fd);
 // address_text() of the peer of a connected socket.
 [[nodiscard]] std::string peer_name(int fd);
+// True if the peer of a connected socket has an address of this host, in this network namespace.
+[[nodiscard]] bool is_peer_on_this_host(int fd);
 
 // The system's text for an errno value, with a lower-case first letter.
 [[nodiscard]] std::string error_text(int number);

@@ -120,8 +120,7 @@ void Connection::on_drain() {
   if (!accept_query<wire::StatusQuery>()) return;
   if (wire::job_name(hello_) != wire::kReducerJob)
     return refuse({Errc::kUnauthenticated, "a drain needs the pool key, a job token is not enough"});
-  const std::string here = transport::tcp::endpoint_text(transport::tcp::local_host(socket().fd()), 0);
-  if (!credential_ && !peer().starts_with(here.substr(0, here.size() - 1)))  // "10.0.0.3:"
+  if (!credential_ && !transport::tcp::is_peer_on_this_host(socket().fd()))
     return refuse({Errc::kUnauthenticated,
                    "reducer has no pool key (--key-file), so it can only be drained on its host"});
   loop_.log().info("drain requested by " + peer());
