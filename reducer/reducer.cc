@@ -220,6 +220,7 @@ class RunningReducer final : public Reducer {
   }
   bool has_session(const SessionId& session) override { return control_loop_.has_session(session); }
   void drain() noexcept override { control_loop_.drain(); }
+  bool is_draining() const noexcept override { return control_loop_.is_draining(); }
   void stop() noexcept override { control_loop_.stop(); }
   ExitReason wait() override {
     const ExitReason reason = control_loop_.wait();

@@ -154,6 +154,8 @@ class Reducer {
   // sessions to their end, then stops. After drain_timeout the remaining sessions end with `draining`. Any
   // thread; not from a signal handler.
   virtual void drain() noexcept = 0;
+  // True from the beginning of a drain on, whoever asked for it. Any thread.
+  [[nodiscard]] virtual bool is_draining() const noexcept = 0;
   // Stops now. Every session ends with `shutdown`, except that a fault-tolerant session with other reducers
   // only loses its connections to this one.
   virtual void stop() noexcept = 0;

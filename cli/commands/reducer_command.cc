@@ -306,12 +306,14 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
   if (!started) throw failure_of(started.error(), flags.config_file());
   reducer::Reducer& server = (*started)->reducer();
   log_start(server, options, http, (*started)->http_port());
-  const auto opened = models.start(options, server.port(), [&signals] { return signals.is_stop_pending(); });
+  const auto opened =
+      models.start(options, server.port(), [&] { return signals.is_stop_pending() || server.is_draining(); });
   if (opened) {
     bench::write_result_file(flags.port_file(), fmt::format("{}\n", server.port()));
     if (http) bench::write_result_file(flags.http_port_file(), fmt::format("{}\n", (*started)->http_port()));
     notifier.notify(fmt::format("READY=1\nSTATUS=listening on port {}", server.port()));
-  } else if (opened.error().code != Errc::kShutdown) {  // otherwise serve() ends at the pending signal
+  } else if (opened.error().code !=
+             Errc::kShutdown) {  // otherwise serve() ends at the pending signal or drain
     throw failure_of(opened.error(), flags.config_file());
   }
   const int code = serve(server, notifier, signals, options.drain_timeout, flags.drain_exit_code(),

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -73,7 +74,7 @@ class ControlLoop {
   [[nodiscard]] const ReducerOptions& options() const noexcept { return options_; }
   // How long a connection or session that ends waits for its peers.
   [[nodiscard]] Nanos linger() const noexcept;
-  [[nodiscard]] bool is_draining() const noexcept { return is_draining_; }
+  [[nodiscard]] bool is_draining() const noexcept { return is_draining_; }  // any thread
   [[nodiscard]] Nanos drain_time_left() const noexcept { return std::max<Nanos>(drain_deadline_ - now_, 0); }
 
   [[nodiscard]] const ReducerLog& log() const noexcept { return log_; }
@@ -173,9 +174,9 @@ class ControlLoop {
   GatherRegistry gathers_;
   JobMonitor job_;
 
-  bool is_draining_ = false;  // accepts no new sessions
-  bool is_stopping_ = false;  // ends the remaining sessions: stop(), or the drain timeout
-  bool is_closed_ = false;    // no session is left: accepts no connections
+  std::atomic<bool> is_draining_ = false;  // accepts no new sessions; written by this loop only
+  bool is_stopping_ = false;               // ends the remaining sessions: stop(), or the drain timeout
+  bool is_closed_ = false;                 // no session is left: accepts no connections
   Nanos drain_deadline_ = 0;
   ExitReason exit_reason_ = ExitReason::kDrained;
 };
