@@ -104,7 +104,10 @@ if [[ -z "${SLUICE_BUILD:-}" ]]; then
   build_release -DSLUICE_PORTABLE=ON
 fi
 for file in bin/sluice bin/sluice-gpu-bench lib/libsluice.so.0 lib/libsluice_tls.so lib/libnccl-net-sluice.so; do
-  if [[ "$file" == lib/libsluice_tls.so && ! -e "$built/$file" ]]; then continue; fi # the build has no TLS
+  if [[ "$file" == lib/libsluice_tls.so && ! -e "$built/$file" ]]; then
+    echo "left out: libsluice_tls, which $built does not have" >&2
+    continue
+  fi
   newest=$(objdump -T "$built/$file" | grep -oE '\bGLIBC_[0-9.]+' | sort -V | tail -n 1)
   foreign=$(objdump -p "$built/$file" | awk '$1 == "NEEDED" { print $2 }' | grep -vE '^(lib(c|m|dl|pthread|rt|ssl|crypto)\.so\.[0-9]+|ld-linux.*)$' || true)
   if [[ -n "$foreign" ]] || ! at_least "$NEEDED_GLIBC" "${newest#GLIBC_}"; then

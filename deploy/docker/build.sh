@@ -85,7 +85,14 @@ if [[ -z "$packages" ]]; then
   fi
   # Always create the packages, because existing ones may be from an older build.
   echo "build.sh: creating the packages in build/packages from build/release" >&2
-  cmake --build "$root/build/release" --target sluice_artefacts >&2
+  (
+    cd "$root"
+    # shellcheck source=scripts/machine.sh
+    source scripts/machine.sh
+    # shellcheck source=scripts/build.sh
+    source scripts/build.sh
+    cmake --build build/release --parallel "$(build_jobs)" --target sluice_artefacts >&2
+  )
   rm -f "$packages"/*.deb
   cpack --config "$root/build/release/CPackConfig.cmake" -B "$packages" >&2
   rm -rf "$packages/_CPack_Packages" # work folder of cpack, not part of an image
