@@ -9,8 +9,8 @@
 
 namespace sluice::transport::memory {
 
-// PipeEndpoint is an Endpoint on one side of a Connection: of transport/memory, and of transport/inproc,
-// which differs in how its contexts sleep. Owner thread of its own context.
+// PipeEndpoint is an Endpoint on one side of a Connection: of transport/memory, and of
+// tests/support/transport/inproc, which differs in how its contexts sleep. Owner thread of its own context.
 //
 // The receiver copies each payload once, from the sender's buffer to the memory of on_header(). on_sent(kOk)
 // means that the peer has received the frame.
