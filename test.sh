@@ -12,12 +12,12 @@ usage() {
 usage: ./test.sh [--all | LABEL...]
 
 Without an argument: installs the required Debian packages, builds the release preset, checks the format, and runs the tests that show
-that Sluice works on this machine: those with the labels ${SHORT_LABELS[*]}, without the long ones. It takes about 12 minutes on two
+that Sluice works on this machine: those with the labels ${SHORT_LABELS[*]}, without the long ones. It takes 8 to 16 minutes on two
 processors without a compiler cache. The summary lists what it leaves out.
 
 --all: runs all tests. Then runs the tests again with the address and undefined behavior sanitizers, and the multi-threaded tests of the
 labels unit, conformance, streams, fault and nccl with the thread sanitizer (with clang if installed). Runs clang-tidy beside the
-tests. It takes about an hour on two processors, and downloads 7 GB.
+tests. It takes 40 to 80 minutes on two processors, and downloads 7 GB.
 
 With labels: runs all tests with these labels in the release build. The tests with the label torch run only if it is named: PyTorch's
 own test suite takes 10 minutes, and older releases of torch 10 GB.
