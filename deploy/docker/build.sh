@@ -85,14 +85,8 @@ if [[ -z "$packages" ]]; then
   fi
   # Always create the packages, because existing ones may be from an older build.
   echo "build.sh: creating the packages in build/packages from build/release" >&2
-  (
-    cd "$root"
-    # shellcheck source=scripts/machine.sh
-    source scripts/machine.sh
-    # shellcheck source=scripts/build.sh
-    source scripts/build.sh
-    cmake --build build/release --parallel "$(build_jobs)" --target sluice_artefacts >&2
-  )
+  jobs=$(cd "$root" && bash -c 'source scripts/machine.sh && source scripts/build.sh && build_jobs') # limited by memory
+  cmake --build "$root/build/release" --parallel "$jobs" --target sluice_artefacts >&2
   rm -f "$packages"/*.deb
   cpack --config "$root/build/release/CPackConfig.cmake" -B "$packages" >&2
   rm -rf "$packages/_CPack_Packages" # work folder of cpack, not part of an image
