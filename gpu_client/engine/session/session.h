@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -160,6 +161,7 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   void on_waiting(const WaitingStatus& waiting) noexcept override;
   void on_left() noexcept override;
   void on_path_warning(const std::string& text) noexcept override;
+  void write_log_lines() noexcept;  // the body of log_thread_
   [[nodiscard]] uint64_t first_unfinished() const noexcept override { return scheduler_->first_unfinished(); }
   void on_progress_due() noexcept override;
   void on_lane_lost(uint32_t lane, Errc reason) noexcept override;
@@ -207,8 +209,10 @@ class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Lis
   std::atomic<bool> leaving_{false}, left_{false};
   std::atomic<uint32_t> missing_ranks_{0}, missing_rank_{wire::kNoRank}, waited_ms_{0};
   uint32_t late_rank_ = wire::kNoRank;  // the last one recorded; used by on_waiting() only
-  std::atomic<bool> is_logging_{false};
-  std::thread log_thread_;  // writes one line of on_path_warning()
+  std::mutex logging_;                  // never held while a line is written
+  std::deque<std::string> log_lines_;   // of on_path_warning(), not yet written; guarded by logging_
+  bool is_logging_ = false;             // log_thread_ still looks for lines; guarded by logging_
+  std::thread log_thread_;              // writes log_lines_ and ends
 
   // Null without one. Outlives every connection to it.
   std::unique_ptr<colocated::LocalReducer> local_reducer_;

@@ -1,5 +1,7 @@
 // Session's reactions to events of its parts: the progress loop, the heartbeat monitor and recovery.
 #include <exception>
+#include <mutex>
+#include <string>
 #include <utility>
 
 #include "gpu_client/engine/base/peer_error.h"
@@ -9,7 +11,8 @@
 namespace sluice::engine {
 namespace {
 
-constexpr uint32_t kLateMs = 1000;  // a rank that others wait for this long is an event
+constexpr uint32_t kLateMs = 1000;   // a rank that others wait for this long is an event
+constexpr size_t kMaxLogLines = 64;  // that wait while nobody reads stderr
 
 }  // namespace
 
@@ -139,21 +142,38 @@ void Session::on_recovery_failed(const Error& error) noexcept {
   abort(error.code, error.text);
 }
 
-// Not on the monitor's thread: nobody may read stderr, and heartbeats must not wait for that.
+// Not on the monitor's thread: nobody may read stderr, and heartbeats must not wait for that. Lines wait for
+// those before them, because a path that has caused one causes no other for long.
 void Session::on_path_warning(const std::string& text) noexcept {
-  if (is_logging_.exchange(true)) return;  // the line before is not written yet
-  if (log_thread_.joinable()) log_thread_.join();
-  const auto write = [this](const std::string& line) noexcept {
+  try {
+    {
+      const std::lock_guard lock(logging_);
+      if (log_lines_.size() >= kMaxLogLines) return;
+      log_lines_.push_back(text);
+      if (is_logging_) return;
+    }
+    if (log_thread_.joinable()) log_thread_.join();  // it has written its last line
+    const std::lock_guard lock(logging_);
+    log_thread_ = start_thread("sluice-log", [this] { write_log_lines(); }).value();
+    is_logging_ = true;
+  } catch (const std::exception&) {  // no memory or no thread: the next warning tries again
+  }
+}
+
+void Session::write_log_lines() noexcept {
+  for (;;) {
+    std::string line;
+    {
+      const std::lock_guard lock(logging_);
+      is_logging_ = !log_lines_.empty();
+      if (!is_logging_) return;
+      line = std::move(log_lines_.front());
+      log_lines_.pop_front();
+    }
     try {
       log().warn(line);
     } catch (const std::exception&) {  // out of memory: no line
     }
-    is_logging_.store(false);
-  };
-  try {
-    log_thread_ = start_thread("sluice-log", [write, text] { write(text); }).value();
-  } catch (const std::exception&) {
-    is_logging_.store(false);
   }
 }
 
