@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -24,6 +25,7 @@ namespace {
 constexpr int kMaxLinks = 40;  // as in the kernel
 constexpr Nanos kTimeout = 30 * kSecond;
 constexpr int kPollMillis = 10;
+constexpr size_t kMaxMemory = 64 * kMiB;  // a snapshot may be larger than the host's memory
 
 // Returns the descriptor that a name such as /dev/stdout stands for. Opening the name would write a
 // redirected output from its beginning again.
@@ -64,6 +66,8 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
       file_(std::move(other.file_)),
       temporary_(std::exchange(other.temporary_, {})),
+      holder_(std::move(other.holder_)),
+      room_(other.room_),
       target_(other.target_),
       fd_(std::exchange(other.fd_, -1)) {}
 
@@ -89,8 +93,7 @@ Result<void> OutputFile::open_target() {
     if (exists && forbids_replacement(number) &&
         ::faccessat(AT_FDCWD, file_.c_str(), W_OK, AT_EACCESS) == 0) {
       if (fd_ >= 0) ::close(fd_);
-      fd_ = ::memfd_create("sluice-output", MFD_CLOEXEC);
-      return fd_ < 0 ? error(errno) : Result<void>();
+      return open_unnamed();
     }
     if (number == EWOULDBLOCK) return error("another process writes " + file_ + ".new");
     if (number == ELOOP) return error(file_ + ".new exists and is not a regular file");
@@ -106,6 +109,21 @@ Result<void> OutputFile::open_target() {
   }
   static_cast<void>(::fchmod(fd_, kept));
   return {};
+}
+
+Result<void> OutputFile::open_unnamed() {
+  std::error_code unknown;
+  holder_ = std::filesystem::temp_directory_path(unknown);
+  std::string name = holder_ + "/sluice-output-XXXXXX";
+  fd_ = unknown ? -1 : ::mkostemp(name.data(), O_CLOEXEC);
+  if (fd_ >= 0) {
+    ::unlink(name.c_str());
+    return {};
+  }
+  holder_ = "memory";
+  room_ = kMaxMemory;
+  fd_ = ::memfd_create("sluice-output", MFD_CLOEXEC);
+  return fd_ < 0 ? error(errno) : Result<void>();
 }
 
 int OutputFile::open_temporary(unsigned mode) {
@@ -151,10 +169,12 @@ Result<void> OutputFile::open_stream() {
 }
 
 Result<void> OutputFile::write(std::span<const std::byte> bytes) {
+  if (bytes.size() > room_) return write_error(EFBIG);
+  room_ -= bytes.size();
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return error(n < 0 ? errno : ENOSPC);
+    if (n <= 0) return write_error(n < 0 ? errno : ENOSPC);
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
   return {};
@@ -210,6 +230,12 @@ Result<void> OutputFile::copy_in_place() {
 
 tl::unexpected<Error> OutputFile::error(const std::string& reason) const {
   return fail(Errc::kSystem, "cannot write " + path_ + ": " + reason);
+}
+
+tl::unexpected<Error> OutputFile::write_error(int number) const {
+  if (holder_.empty()) return error(number);
+  return error(std::strerror(number) + (" in " + holder_) +
+               ", which holds the content until it is whole; set TMPDIR to a folder with space for it");
 }
 
 tl::unexpected<Error> OutputFile::error(int number) const {

@@ -3,7 +3,8 @@
 //  * A regular or a new file is written to PATH.new, which replaces PATH at the end. A link stays: its target
 //    is replaced. Mode and owner of an existing file stay as far as the system permits.
 //  * Where PATH cannot be replaced (a bind mount), PATH.new is copied into it at the end; in a folder that
-//    permits no new file, memory is. That checks the space first, so that a full disk keeps the old content.
+//    permits no new file, a file without a name in the temporary folder is, or up to 64 MiB of memory. That
+//    checks the space first, so that a full disk keeps the old content.
 //  * Devices, FIFOs and descriptors of this process (/dev/stdout, /dev/fd/N) are written through.
 //  * Directories and sockets are refused.
 //
@@ -12,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,20 +40,24 @@ class OutputFile {
 
  private:
   enum class Target : uint8_t {
-    kFile,    // fd_ is temporary_, or memory without a name; finish() moves it to file_
+    kFile,    // fd_ is temporary_, or has no name; finish() moves it to file_
     kStream,  // a device, a FIFO or a descriptor of this process
   };
   OutputFile(std::string path, std::string file) : path_(std::move(path)), file_(std::move(file)) {}
   [[nodiscard]] Result<void> open_target();
   [[nodiscard]] int open_temporary(unsigned mode);  // returns an errno
+  [[nodiscard]] Result<void> open_unnamed();
   [[nodiscard]] Result<void> open_stream();
   [[nodiscard]] Result<void> copy_in_place();
   [[nodiscard]] tl::unexpected<Error> error(const std::string& reason) const;
   [[nodiscard]] tl::unexpected<Error> error(int number) const;
+  [[nodiscard]] tl::unexpected<Error> write_error(int number) const;
 
   std::string path_;  // as the user named it
   std::string file_;  // without links
   std::string temporary_;
+  std::string holder_;                                // of a file without a name: its folder, or "memory"
+  size_t room_ = std::numeric_limits<size_t>::max();  // bytes that write() may still take
   Target target_ = Target::kStream;
   int fd_ = -1;
 };

@@ -170,6 +170,7 @@ TEST_F(OutputFileFixture, KeepsOwnerAndGroup) {
 class FixedFolder : public OutputFileFixture {
  protected:
   FixedFolder() {
+    hold_in("/tmp");
     std::ofstream(path("a")) << "old and longer";
     EXPECT_EQ(::chmod(path("a").c_str(), 0666), 0);
     EXPECT_EQ(::chmod(folder_.c_str(), 0555), 0);
@@ -182,7 +183,36 @@ class FixedFolder : public OutputFileFixture {
       EXPECT_EQ(::seteuid(0), 0);
     }
     EXPECT_EQ(::chmod(folder_.c_str(), 0755), 0);
+    before_.empty() ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", before_.c_str(), 1);
   }
+  static void hold_in(const std::string& folder) { ::setenv("TMPDIR", folder.c_str(), 1); }
+
+ private:
+  static std::string variable() {
+    const char* const value = std::getenv("TMPDIR");
+    return value == nullptr ? "" : value;
+  }
+  const std::string before_ = variable();
+};
+
+// A limit of the size of files stands for a full disk.
+class SizeLimit {
+ public:
+  explicit SizeLimit(rlim_t bytes) {
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~SizeLimit() {
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before_), 0);
+    (void)std::signal(SIGXFSZ, handler_);
+  }
+  SizeLimit(const SizeLimit&) = delete;
+
+ private:
+  using Handler = void (*)(int);
+  const Handler handler_ = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before_{};
 };
 
 TEST_F(FixedFolder, IsWrittenInPlaceAtTheEnd) {
@@ -202,18 +232,40 @@ TEST_F(FixedFolder, KeepsTheOldContentWithoutSpace) {
   ASSERT_TRUE(file) << file.error().text;
   const std::string text(100'000, 'n');
   ASSERT_TRUE(file->write(std::as_bytes(std::span(text))));
-  // A limit of the size of files stands for a full disk.
-  const auto before = std::signal(SIGXFSZ, SIG_IGN);
-  rlimit limit{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
-  const rlimit small{.rlim_cur = 50'000, .rlim_max = limit.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  const auto finished = file->finish();
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-  (void)std::signal(SIGXFSZ, before);
+  const auto finished = [&] {
+    const SizeLimit limit(50'000);
+    return file->finish();
+  }();
   ASSERT_FALSE(finished);
   EXPECT_EQ(finished.error().text, "cannot write " + path("a") + ": File too large");
   EXPECT_EQ(content(path("a")), "old and longer");
+}
+
+// Memory would not hold a large snapshot.
+TEST_F(FixedFolder, HoldsTheContentInTheTemporaryFolder) {
+  {
+    const SizeLimit limit(50'000);
+    const auto written = write_output_file(path("a"), std::string(100'000, 'n'));
+    ASSERT_FALSE(written);
+    EXPECT_EQ(written.error().text,
+              "cannot write " + path("a") +
+                  ": File too large in /tmp, which holds the content until it is whole; set TMPDIR to a "
+                  "folder with space for it");
+  }
+  EXPECT_EQ(content(path("a")), "old and longer");
+}
+
+TEST_F(FixedFolder, HoldsLittleInMemoryWithoutATemporaryFolder) {
+  hold_in(folder_);
+  EXPECT_EQ(error_of(path("a")), "");
+  EXPECT_EQ(content(path("a")), "new");
+  const auto written = write_output_file(path("a"), std::string((size_t{64} << 20) + 1, 'n'));
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().text,
+            "cannot write " + path("a") +
+                ": File too large in memory, which holds the content until it is whole; set TMPDIR to a "
+                "folder with space for it");
+  EXPECT_EQ(content(path("a")), "new");
 }
 
 TEST_F(OutputFileFixture, TwoWritersTakeTurns) {
