@@ -209,16 +209,17 @@ Result<void> OutputFile::copy_in_place() {
   struct stat old {};
   if (to < 0) return error(errno);
   int number = ::fstat(fd_, &news) != 0 || ::fstat(to, &old) != 0 ? errno : 0;
+  const bool is_known = number == 0;
   // Before the first byte, because a full disk must not cost the old content.
-  if (number == 0 && news.st_size > 0 && ::fallocate(to, 0, 0, news.st_size) != 0 && errno != EOPNOTSUPP) {
+  if (is_known && news.st_size > 0 && ::fallocate(to, 0, 0, news.st_size) != 0 && errno != EOPNOTSUPP)
     number = errno;
-    static_cast<void>(::ftruncate(to, old.st_size));
-  }
   off_t copied = 0;
   while (number == 0 && copied < news.st_size) {
     const ssize_t n = ::sendfile(to, fd_, &copied, static_cast<size_t>(news.st_size - copied));
     if (n <= 0 && errno != EINTR) number = n < 0 ? errno : EIO;
   }
+  // The old content is whole, but zeros may follow it.
+  if (is_known && number != 0 && copied == 0) static_cast<void>(::ftruncate(to, old.st_size));
   if (number == 0 && (::ftruncate(to, news.st_size) != 0 || ::fsync(to) != 0)) number = errno;
   ::close(to);
   if (number == 0) return {};

@@ -241,6 +241,24 @@ TEST_F(FixedFolder, KeepsTheOldContentWithoutSpace) {
   EXPECT_EQ(content(path("a")), "old and longer");
 }
 
+TEST_F(FixedFolder, KeepsTheOldSizeWhenNothingCanBeCopied) {
+  const int fd = ::dup(STDERR_FILENO);  // the number that the next file gets
+  ::close(fd);
+  auto file = OutputFile::open(path("a"));
+  ASSERT_TRUE(file) << file.error().text;
+  const std::string text(100'000, 'n');
+  ASSERT_TRUE(file->write(std::as_bytes(std::span(text))));
+  // A descriptor that cannot be read stands for a disk that fails.
+  const int unreadable = ::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(unreadable, 0);
+  ASSERT_EQ(::dup3(unreadable, fd, O_CLOEXEC), fd);
+  ::close(unreadable);
+  const auto finished = file->finish();
+  ASSERT_FALSE(finished);
+  EXPECT_EQ(finished.error().text, "cannot write " + path("a") + ": Bad file descriptor");
+  EXPECT_EQ(content(path("a")), "old and longer");
+}
+
 // Memory would not hold a large snapshot.
 TEST_F(FixedFolder, HoldsTheContentInTheTemporaryFolder) {
   {
