@@ -312,8 +312,7 @@ int run_reducer(const ReducerFlags& flags, const LogFlags& log) {
     bench::write_result_file(flags.port_file(), fmt::format("{}\n", server.port()));
     if (http) bench::write_result_file(flags.http_port_file(), fmt::format("{}\n", (*started)->http_port()));
     notifier.notify(fmt::format("READY=1\nSTATUS=listening on port {}", server.port()));
-  } else if (opened.error().code !=
-             Errc::kShutdown) {  // otherwise serve() ends at the pending signal or drain
+  } else if (opened.error().code != Errc::kShutdown) {  // otherwise a signal or drain ends serve()
     throw failure_of(opened.error(), flags.config_file());
   }
   const int code = serve(server, notifier, signals, options.drain_timeout, flags.drain_exit_code(),

@@ -73,7 +73,7 @@ TEST_F(EnginePeer, HeartbeatsDoNotWaitForTheLogAndNoWarningIsLost) {
   const auto until = [](const auto& condition) {
     const Nanos deadline = monotonic_now() + 20 * kSecond;
     while (!condition() && monotonic_now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // between looks, as no event tells it
     return condition();
   };
   EXPECT_TRUE(until([] { return warned_lines.load() == 1; }));

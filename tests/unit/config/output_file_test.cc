@@ -154,7 +154,7 @@ TEST_F(OutputFileFixture, NeverWritesIntoAFileThatHasTheTemporaryName) {
 }
 
 TEST_F(OutputFileFixture, KeepsOwnerAndGroup) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root may give a file away";
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root: only root may give a file away";
   std::ofstream(path("a")) << "old";
   ASSERT_EQ(::chown(path("a").c_str(), 65533, 65534), 0);
   ASSERT_EQ(::chmod(path("a").c_str(), 0660), 0);
