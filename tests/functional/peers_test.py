@@ -45,6 +45,7 @@ class Peers(unittest.TestCase):
         """A driver that a signal ends, directly and below a shell, as mpirun reports it."""
         for code in ("kill -SEGV $$", "exit 139"):
             broken = peers.Gloo("gloo-ring", self.folder, "ring")
+            broken.program = "sh"
             broken.commands = lambda hosts, ranks, folder, code=code: [("w0", ["sh", "-c", code], {})]
             with self.assertRaises(peers.PeerCrashed):
                 broken.run(Loopback(private=False), 1, self.folder, [])
