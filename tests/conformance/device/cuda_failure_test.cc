@@ -132,11 +132,13 @@ TEST_F(CudaFailureFixture, FailedCallsReportTheirError) {
   const auto event = std::move(*device->make_event());
   const auto pinned = std::move(*device->allocate_pinned(65536));
   auto* const word = reinterpret_cast<uint32_t*>(pinned->bytes().data());
-  auto* const staging = pinned->bytes().data() + 4096;
+  // Nothing orders the two streams: each has memory and staging of its own.
+  auto* const out_staging = pinned->bytes().data() + 4096;
+  auto* const in_staging = pinned->bytes().data() + 8192;
   CUdeviceptr memory = 0;
   ASSERT_EQ(cuMemAlloc(&memory, 65536), CUDA_SUCCESS);
   auto* const at = reinterpret_cast<std::byte*>(memory);
-  const BufferRange one{.send = at, .recv = at, .count = 16};
+  const BufferRange one{.send = at, .recv = at + 4096, .count = 16};
   const Cast bf16{.wire = WireCast::kBf16};
   const auto expect_refused = [&](const char* function, auto&& call) {
     fail_call(function, 1, CUDA_ERROR_LAUNCH_FAILED);
@@ -148,12 +150,20 @@ TEST_F(CudaFailureFixture, FailedCallsReportTheirError) {
   expect_refused("cuEventRecord", [&] { return d.record(*event, d.copy_out_stream()); });
   expect_refused("cuStreamWaitEvent", [&] { return d.wait(d.copy_in_stream(), *event); });
   expect_refused("cuStreamWaitValue32", [&] { return d.wait_value(d.copy_in_stream(), word, 0); });
-  expect_refused("cuMemcpyDtoHAsync", [&] { return d.gather(d.copy_out_stream(), {&one, 1}, staging, {}); });
-  expect_refused("cuMemcpyHtoDAsync", [&] { return d.scatter(d.copy_in_stream(), staging, {&one, 1}, {}); });
-  expect_refused("cuLaunchKernel", [&] { return d.gather(d.copy_out_stream(), {&one, 1}, staging, bf16); });
-  expect_refused("cuLaunchKernel", [&] { return d.scatter(d.copy_in_stream(), staging, {&one, 1}, bf16); });
+  expect_refused("cuMemcpyDtoHAsync", [&] {
+    return d.gather(d.copy_out_stream(), {&one, 1}, out_staging, {});
+  });
+  expect_refused("cuMemcpyHtoDAsync", [&] {
+    return d.scatter(d.copy_in_stream(), in_staging, {&one, 1}, {});
+  });
   expect_refused("cuLaunchKernel", [&] {
-    return d.find_exponents(d.copy_out_stream(), {&one, 1}, reinterpret_cast<uint8_t*>(staging));
+    return d.gather(d.copy_out_stream(), {&one, 1}, out_staging, bf16);
+  });
+  expect_refused("cuLaunchKernel", [&] {
+    return d.scatter(d.copy_in_stream(), in_staging, {&one, 1}, bf16);
+  });
+  expect_refused("cuLaunchKernel", [&] {
+    return d.find_exponents(d.copy_out_stream(), {&one, 1}, reinterpret_cast<uint8_t*>(out_staging));
   });
   expect_refused("cuEventSynchronize", [&] { return d.synchronize(*event); });
   expect_refused("cuCtxPushCurrent", [&] { return d.record(*event, d.copy_in_stream()); });
