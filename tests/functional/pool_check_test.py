@@ -1,7 +1,9 @@
 """`sluice check pool`, `sluice wait` and `sluice drain`: a rolling restart under a job, an idle pool, sessions that are not everywhere, and who may drain."""
 
 import contextlib
+import fcntl
 import io
+import os
 import re
 import signal
 import socket
@@ -92,12 +94,16 @@ class RollingRestart(PoolTest):
 
 class Drain(PoolTest):
     def test_a_job_on_a_drained_reducer_computes_the_same_bits(self):
-        def records(name, disturb):
+        reader, writer = os.pipe()
+        for end in (reader, writer):
+            self.addCleanup(os.close, end)
+
+        def records(name, disturb, **how):
             pool = self.start_pool()
             folder = self.folder / name
             folder.mkdir()
             job = self.start("demo", "digits", "--epochs", "100", "--workers", "2", "--connect", ",".join(address for _, address in pool), *self.secure,
-                             env={"SLUICE_BITS": str(folder / "job.bits")})
+                             env={"SLUICE_BITS": str(folder / "job.bits")}, **how)
             disturb(job, *pool[0])
             self.expect_ends([job])
             return folder
@@ -105,11 +111,15 @@ class Drain(PoolTest):
         def drain(job, reducer, address):
             until("the job runs", lambda: self.status(address, *self.secure)["data"]["chunks"] > 20 or job.ended())
             self.run_sluice("drain", address, *self.secure)
-            self.assertFalse(job.ended(), "the drain ended during the job")
+            self.assertFalse(job.ended(), job.stderr())
             self.expect_ends([reducer])
             self.assertIn(", 0 failed, 1 moved", reducer.stderr())
+            fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1 << 18)
 
-        drained, plain = records("drained", drain), records("plain", lambda *_: None)
+        # The job prints a line for each epoch, 11 kB in all, and waits while the pipe is full. So it cannot end before the drain on any machine.
+        # A pipe has at least one page; of a larger one, only 4 kB stay free.
+        os.write(writer, bytes(fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096) - 4096))
+        drained, plain = records("drained", drain, stdout=writer), records("plain", lambda *_: None)
         self.assertIn("run B equals run A", self.run_sluice("bits", drained, plain).stdout)
 
     def test_a_draining_reducer_is_seen_and_waited_for(self):

@@ -101,9 +101,9 @@ class SluiceTest(unittest.TestCase):
         holder.bind(("127.0.0.1", 0))
         return holder.getsockname()[1]
 
-    def start(self, *arguments, env=None, stderr=None):
-        """Starts the program and returns a Running, which ends with the test. `stderr`: a descriptor instead of a file."""
-        running = Running([str(argument) for argument in arguments], self.folder, env, stderr)
+    def start(self, *arguments, env=None, stdout=None, stderr=None):
+        """Starts the program and returns a Running, which ends with the test. `stdout`, `stderr`: a descriptor instead of a file."""
+        running = Running([str(argument) for argument in arguments], self.folder, env, stdout, stderr)
         self.addCleanup(running.end)
         return running
 
@@ -183,14 +183,14 @@ class SluiceTest(unittest.TestCase):
 class Running:
     """A running process with its outputs in files."""
 
-    def __init__(self, arguments, folder, env, stderr=None):
+    def __init__(self, arguments, folder, env, stdout=None, stderr=None):
         name = f"{time.monotonic_ns()}"
         self.arguments = arguments
         self._out = folder / f"{name}.out"
         self._err = folder / f"{name}.err"
         with open(self._out, "wb") as out, open(self._err, "wb") as err:
-            self.process = subprocess.Popen([PROGRAM, *arguments], stdout=out, stderr=err if stderr is None else stderr, stdin=subprocess.DEVNULL,
-                                            env=environment(env))
+            self.process = subprocess.Popen([PROGRAM, *arguments], stdout=out if stdout is None else stdout, stderr=err if stderr is None else stderr,
+                                            stdin=subprocess.DEVNULL, env=environment(env))
         self.pid = self.process.pid
 
     def stdout(self):
