@@ -4,13 +4,13 @@
 #include <sluice/sluice.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/report/output.h"
 #include "bench/e2e/workload/wire_type.h"
+#include "config/json.h"
 #include "config/sizes.h"
 #include "wire/frame.h"
 
@@ -232,7 +232,7 @@ void GpuReport::write_json(double average_bus_bw, uint64_t wrong) const {
   json["ratio_at_largest"] = ratio_at_largest();
   json["out_of_bounds"] = {{"count", wrong}, {"okay", wrong == 0}};
   json["average_bus_bandwidth"] = average_bus_bw;
-  write_result_file(options_.json, json.dump(2) + "\n");
+  write_result_file(options_.json, config::json_text(json, 2) + "\n");
 }
 
 void GpuReport::write_csv() const {

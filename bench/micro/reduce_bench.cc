@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <span>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/report/machine_facts.h"
 #include "bench/e2e/report/output.h"
+#include "config/json.h"
 #include "core/arena.h"
 #include "core/clock.h"
 #include "reducer/kernels/fold.h"
@@ -310,7 +310,7 @@ void write_json(const ReduceBenchOptions& options, const MachineFacts& machine,
                                            {"bytes_per_source", options.bytes},
                                            {"sources", options.sources},
                                            {"results", rows}};
-  write_result_file(options.json_path, document.dump(2) + "\n");
+  write_result_file(options.json_path, config::json_text(document, 2) + "\n");
 }
 
 }  // namespace

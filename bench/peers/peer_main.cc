@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "bench/e2e/process/exit_codes.h"
@@ -12,6 +11,7 @@
 #include "bench/e2e/report/output.h"
 #include "bench/e2e/report/quantiles.h"
 #include "bench/peers/peer_bench.h"
+#include "config/json.h"
 #include "config/sizes.h"
 
 namespace sluice::bench {
@@ -110,7 +110,7 @@ class PeerReport {
       json["results"].push_back(std::move(result));
       wrong += r.wrong;
     }
-    if (!options_.json.empty()) write_result_file(options_.json, json.dump(1) + "\n");
+    if (!options_.json.empty()) write_result_file(options_.json, config::json_text(json, 1) + "\n");
     return wrong == 0 ? kExitOk : kExitCheckFailed;
   }
 

@@ -1,13 +1,13 @@
 #include "cli/blackbox/blackbox_file.h"
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "blackbox/dump_file.h"
 #include "blackbox/event_kinds.h"
 #include "config/file_contents.h"
+#include "config/json.h"
 #include "config/printable_text.h"
 
 namespace sluice::cli {
@@ -114,7 +114,7 @@ class BlackboxParser {
   }
 
   Result<void> add_line(std::string_view line, bool is_whole) {
-    const Json object = Json::parse(line, nullptr, false);
+    const Json object = config::parse_json(line);
     if (line_ == 1) return object.is_object() ? add_header(object) : garbage("not a black box of Sluice");
     if (has_ended_) return garbage("text behind the end of the black box");
     if (!object.is_object()) return is_whole ? garbage("not an event of a black box") : Result<void>();

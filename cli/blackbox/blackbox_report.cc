@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 #include <vector>
 
 #include "blackbox/event_kinds.h"
 #include "cli/blackbox/event_text.h"
+#include "config/json.h"
 
 namespace sluice::cli {
 namespace {
@@ -189,7 +189,7 @@ std::string blackbox_json(const Timeline& timeline, const FirstEvent& first, con
     if (entry == first.entry) event["first"] = true;
     out["events"].push_back(std::move(event));
   }
-  return out.dump(2) + "\n";
+  return config::json_text(out, 2) + "\n";
 }
 
 }  // namespace sluice::cli

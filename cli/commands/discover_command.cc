@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/report/output.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/discovery_report.h"
+#include "config/json.h"
 #include "core/log.h"
 
 namespace sluice::cli {
@@ -30,7 +30,7 @@ void print_json(const DiscoveryResult& result) {
   out["workers"] = result.workers;
   out["source"] = to_string(result.source);
   out["job"] = result.job;
-  bench::print_result(out.dump() + "\n");
+  bench::print_result(config::json_text(out) + "\n");
 }
 
 // Quotes a text for a shell only when necessary, so that readers of NAME=VALUE lines without shell syntax

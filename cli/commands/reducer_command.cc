@@ -12,7 +12,6 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -33,6 +32,7 @@
 #include "cli/process/store_service.h"
 #include "cli/process/systemd_notifier.h"
 #include "config/host/writable_path.h"
+#include "config/json.h"
 #include "config/secret_file.h"
 #include "config/sizes.h"
 #include "core/clock.h"
@@ -64,7 +64,7 @@ std::string link_text(uint64_t bits_per_second) {
 
 void log_start(reducer::Reducer& server, const reducer::ReducerOptions& options,
                const std::optional<reducer::admin::HttpOptions>& http, uint16_t http_port) {
-  const auto status = nlohmann::json::parse(server.status_json());
+  const auto status = config::parse_json(server.status_json());
   log::info(fmt::format(
       "reducer {:016x} listens on {}: {} lanes, memory limit {:.0f} MB{}, {}", server.id(),
       transport::tcp::endpoint_text(options.listen_host.empty() ? "*" : options.listen_host, server.port()),
@@ -82,7 +82,7 @@ void log_start(reducer::Reducer& server, const reducer::ReducerOptions& options,
 }
 
 void log_end(reducer::Reducer& server, reducer::ExitReason reason) {
-  const auto status = nlohmann::json::parse(server.status_json());
+  const auto status = config::parse_json(server.status_json());
   const auto& sessions = status["sessions"];
   const auto& data = status["data"];
   const auto moved = sessions["moved"].get<uint64_t>();

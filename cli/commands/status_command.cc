@@ -1,7 +1,6 @@
 // Implements `sluice status`: prints the status of running reducers as JSON.
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "bench/e2e/pool/pool_status.h"
 #include "bench/e2e/process/exit_codes.h"
@@ -9,6 +8,7 @@
 #include "cli/commands/commands.h"
 #include "cli/options/option_set.h"
 #include "cli/options/pool_flags.h"
+#include "config/json.h"
 #include "config/pool.h"
 #include "core/log.h"
 
@@ -26,7 +26,7 @@ int run_status(const PoolFlags& flags) {
     nlohmann::ordered_json entry = {{"reducer", config::to_string(reducer)}};
     const auto text = bench::query_status(reducer, identity, flags.timeout);
     if (text) {
-      entry["status"] = nlohmann::ordered_json::parse(*text, nullptr, false);
+      entry["status"] = config::parse_ordered_json(*text);
     } else {
       entry["error"] = text.error().text;
       log::error(text.error().text);
@@ -34,7 +34,7 @@ int run_status(const PoolFlags& flags) {
     }
     all.push_back(std::move(entry));
   }
-  bench::print_result(all.dump(2) + "\n");
+  bench::print_result(config::json_text(all, 2) + "\n");
   return code;
 }
 

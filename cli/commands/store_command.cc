@@ -2,7 +2,6 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "bench/e2e/process/exit_codes.h"
@@ -10,6 +9,7 @@
 #include "cli/commands/commands.h"
 #include "cli/options/option_set.h"
 #include "cli/options/pool_flags.h"
+#include "config/json.h"
 #include "config/pool.h"
 #include "gpu_client/store/store_client.h"
 
@@ -82,13 +82,14 @@ int run_create(const StoreFlags& flags) {
 }
 
 int run_list(const StoreFlags& flags) {
-  for (const auto& name : nlohmann::json::parse(checked(open(flags)->list())))
+  for (const auto& name : config::parse_json(checked(open(flags)->list())))
     bench::print_result(name.get<std::string>() + "\n");
   return bench::kExitOk;
 }
 
 int run_show(const StoreFlags& flags) {
-  bench::print_result(nlohmann::ordered_json::parse(checked(open_model(flags)->describe())).dump(2) + "\n");
+  bench::print_result(
+      config::json_text(config::parse_ordered_json(checked(open_model(flags)->describe())), 2) + "\n");
   return bench::kExitOk;
 }
 

@@ -9,8 +9,8 @@
 
 #include <cstdlib>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "config/json.h"
 #include "core/log.h"
 
 namespace sluice::cli {
@@ -26,11 +26,8 @@ void to_spdlog(log::Level level, std::string_view line) noexcept {
                                                         : spdlog::level::err;
     if (!spdlog::should_log(as_spdlog)) return;
     // Text from a peer may be invalid UTF-8, which JSON does not allow.
-    spdlog::log(
-        as_spdlog, "{}",
-        as_json
-            ? nlohmann::json(std::string(line)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-            : logfmt_quoted(line));
+    spdlog::log(as_spdlog, "{}",
+                as_json ? config::json_text(nlohmann::json(std::string(line))) : logfmt_quoted(line));
   } catch (...) {  // out of memory or a closed stderr must not end the process
   }
 }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "config/file_contents.h"
+#include "config/json.h"
 #include "config/printable_text.h"
 #include "gpu_client/engine/trace/trace_format.h"
 
@@ -161,7 +161,7 @@ Result<TracedSession> parse_trace(std::string_view text, const std::string& path
     if (event_text == "]") break;
     if (event_text.empty()) continue;
     if (event_text.ends_with(',')) event_text.remove_suffix(1);
-    const Json event = Json::parse(event_text, nullptr, false);
+    const Json event = config::parse_json(event_text);
     if (!event.is_object()) {
       if (!is_whole && !is_first) break;  // the process was killed while it wrote
       return invalid(

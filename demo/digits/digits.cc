@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "bench/e2e/pool/pool_status.h"
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/report/output.h"
+#include "config/json.h"
 #include "config/pool.h"
 #include "core/clock.h"
 
@@ -132,7 +132,7 @@ class Demo {
   }
 
   void write_json(const ordered_json& json) const {
-    bench::write_result_file(options_.json, json.dump(2) + "\n");
+    bench::write_result_file(options_.json, config::json_text(json, 2) + "\n");
   }
 
   [[nodiscard]] bool is_accurate() const noexcept {

@@ -4,9 +4,9 @@
 
 #include <array>
 #include <exception>
-#include <nlohmann/json.hpp>
 
 #include "bench/e2e/process/exit_codes.h"
+#include "config/json.h"
 #include "core/log.h"
 
 namespace sluice::demo {
@@ -46,7 +46,7 @@ void OuterModel::create(const std::string& name, const OuterRule& rule, std::spa
       {"tensors", {{{"name", "parameters"}, {"dtype", "f32"}, {"shape", {weights.size()}}}}}};
   const void* const tensor = weights.data();
   int created = 0;
-  check(sluice_store_create(store_.get(), specification.dump().c_str(), &tensor, &created),
+  check(sluice_store_create(store_.get(), config::json_text(specification).c_str(), &tensor, &created),
         "create the model", bench::kExitUnavailable);
 }
 

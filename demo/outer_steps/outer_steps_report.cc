@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "bench/e2e/report/output.h"
+#include "config/json.h"
 #include "core/clock.h"
 
 namespace sluice::demo {
@@ -103,7 +102,7 @@ void OuterStepsReport::finish(const OuterStepsResult& result, size_t parameters)
                                        {"data_parallel_bytes", data_parallel_bytes},
                                        {"data_parallel_ratio", ratio},
                                        {"seconds", seconds_}};
-  bench::write_result_file(options_.json, json.dump(2) + "\n");
+  bench::write_result_file(options_.json, config::json_text(json, 2) + "\n");
 }
 
 }  // namespace sluice::demo

@@ -1,10 +1,10 @@
 #include "reducer/admin/request_handler.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
+#include "config/json.h"
 #include "core/assert.h"
 #include "core/text_encoding.h"
 #include "reducer/admin/host_facts.h"
@@ -82,7 +82,7 @@ HttpResponse RequestHandler::handle(std::string_view path, const std::string* st
   }
   if (status == nullptr) return error_response(503, "the reducer did not report its status in time");
   if (path == "/status") return {.type = "application/json", .body = *status + '\n'};
-  const auto parsed = nlohmann::json::parse(*status, nullptr, false);
+  const auto parsed = config::parse_json(*status);
   if (path == "/readyz") return readiness(parsed);
   auto metrics = metrics_text(parsed, build_, host_facts(data_host_));
   if (!metrics) {

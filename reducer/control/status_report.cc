@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 
 #include "config/file_pattern.h"
+#include "config/json.h"
 #include "reducer/control/control_loop.h"
 #include "reducer/control/session_status.h"
 #include "transport/rdma/device_report.h"
@@ -235,9 +235,8 @@ nlohmann::json stall_status(const SessionRegistry& sessions) {
 void add_models(nlohmann::json& status, const ReducerOptions& options) {
   status["models"] = nlohmann::json::array();
   if (!options.models_status) return;
-  const size_t used = std::min(status.dump().size() + 256, wire::kMaxStatusText);
-  auto models =
-      nlohmann::json::parse(options.models_status((wire::kMaxStatusText - used) / 2), nullptr, false);
+  const size_t used = std::min(config::json_text(status).size() + 256, wire::kMaxStatusText);
+  auto models = config::parse_json(options.models_status((wire::kMaxStatusText - used) / 2));
   if (models.is_object()) status.update(models);
 }
 
@@ -250,7 +249,7 @@ nlohmann::json session_list(ControlLoop& loop, size_t max_bytes) {
   for (const auto& [id, session] : open) {
     if (list.size() == kMaxListedSessions) break;
     nlohmann::json s = session_status(loop, *session, max_slow_ranks);
-    bytes += s.dump().size() + 1;
+    bytes += config::json_text(s).size() + 1;
     if (bytes > max_bytes) break;
     list.push_back(std::move(s));
   }
@@ -323,9 +322,9 @@ std::string ControlLoop::status_json() {
   j["waits"] = wait_status(sessions, loop.now());
   j["stalls"] = stall_status(sessions);
   add_models(j, loop.options());
-  const size_t used = std::min(j.dump().size() + 32, wire::kMaxStatusText);
+  const size_t used = std::min(config::json_text(j).size() + 32, wire::kMaxStatusText);
   j["session_list"] = session_list(loop, wire::kMaxStatusText - used);
-  return j.dump();
+  return config::json_text(j);
 }
 
 }  // namespace sluice::reducer

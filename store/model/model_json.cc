@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
-#include "config/limited_json.h"
+#include "config/json.h"
 #include "config/printable_text.h"
 
 namespace sluice::store {
@@ -16,7 +15,7 @@ using Json = nlohmann::json;
 
 std::string shown(const Json& value) {
   // Replaces invalid UTF-8 instead of throwing.
-  return config::printable(value.dump(-1, ' ', true, Json::error_handler_t::replace), 80);
+  return config::printable(config::json_text(value), 80);
 }
 
 // Reads the fields of one object, and keeps the first error.
@@ -191,7 +190,7 @@ std::string model_text(const ModelSpec& spec) {
                      {"mode", std::move(mode)},
                      {"rule", std::move(rule)},
                      {"tensors", std::move(tensors)}};
-  return json.dump();
+  return config::json_text(json);
 }
 
 }  // namespace sluice::store

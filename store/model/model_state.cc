@@ -1,8 +1,6 @@
 #include "store/model/model_state.h"
 
-#include <nlohmann/json.hpp>
-
-#include "config/limited_json.h"
+#include "config/json.h"
 #include "config/printable_text.h"
 #include "store/model/model_json.h"
 
@@ -53,7 +51,7 @@ Result<ModelState> parse_model_state(std::string_view text) {
   const auto spec = json.find("spec");
   if (spec == json.end() || !spec->is_object()) return bad_field("spec", "an object");
   // Invalid UTF-8 makes the text invalid instead of throwing.
-  auto parsed = parse_model(spec->dump(-1, ' ', false, Json::error_handler_t::replace));
+  auto parsed = parse_model(config::json_text(*spec));
   if (!parsed) return fail(Errc::kBadField, "spec: " + parsed.error().text);
   state.spec = std::move(*parsed);
   SLUICE_ASSIGN_OR_RETURN(model, read_integer(json, "model"));

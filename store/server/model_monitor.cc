@@ -1,9 +1,9 @@
 #include "store/server/model_monitor.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "config/json.h"
 #include "store/model/memory_needed.h"
 
 namespace sluice::store {
@@ -43,7 +43,7 @@ nlohmann::json model_status(const ModelCounters& m, Nanos now) {
 
 // A reason may quote a peer, in any encoding.
 std::string text_of(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return config::json_text(json);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // What MODEL_QUERY and START_MODEL ask of a StoreServer.
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "config/json.h"
 #include "config/printable_text.h"
 #include "store/model/memory_needed.h"
 #include "store/model/model_json.h"
@@ -25,14 +25,14 @@ Result<std::string> StoreServer::answer(const Known& known, std::optional<bool> 
     shards.push_back(
         {{"store", s.owner}, {"address", owner->second}, {"copy", s.copy}, {"generation", s.generation}});
   }
-  nlohmann::json json = {{"spec", nlohmann::json::parse(model_text(known.record.spec))},
+  nlohmann::json json = {{"spec", config::parse_json(model_text(known.record.spec))},
                          {"model", known.record.id},
                          {"job", known.record.job},
                          {"shards", shards},
                          {"started", known.state.is_started},
                          {"version", known.state.version}};
   if (created) json["created"] = *created;
-  return json.dump();
+  return config::json_text(json);
 }
 
 Result<std::string> StoreServer::describe(const std::string& name) {
@@ -47,7 +47,7 @@ Result<std::string> StoreServer::list() {
   if (!listed) return add_context("the coordinator", listed.error());
   nlohmann::json names = nlohmann::json::array();
   for (const Entry& entry : listed->entries) names.push_back(entry.key.substr(kModelKeys.size()));
-  return names.dump();
+  return config::json_text(names);
 }
 
 Result<std::string> StoreServer::create(const std::string& specification, const std::string& job) {

@@ -1,7 +1,6 @@
 #include "store/server/model_record.h"
 
-#include <nlohmann/json.hpp>
-
+#include "config/json.h"
 #include "config/printable_text.h"
 #include "store/model/model_json.h"
 
@@ -30,26 +29,27 @@ std::string other_job(const std::string& model, const std::string& owner, const 
 }
 
 std::string record_text(const ModelRecord& record) {
-  return nlohmann::json{
-      {"model", record.id}, {"job", record.job}, {"spec", nlohmann::json::parse(model_text(record.spec))}}
-      .dump();
+  return config::json_text(nlohmann::json{
+      {"model", record.id}, {"job", record.job}, {"spec", config::parse_json(model_text(record.spec))}});
 }
 
 std::string state_text(const CoordinatedState& state) {
   nlohmann::json shards = nlohmann::json::array();
   for (const ShardHolders& s : state.shards)
     shards.push_back({{"owner", s.owner}, {"copy", s.copy}, {"generation", s.generation}});
-  return nlohmann::json{{"started", state.is_started}, {"version", state.version}, {"shards", shards}}.dump();
+  return config::json_text(
+      nlohmann::json{{"started", state.is_started}, {"version", state.version}, {"shards", shards}});
 }
 
 Result<ModelRecord> parse_record(const Entry& entry) {
   ModelRecord record;
   record.revision = entry.revision;
   try {
-    const auto json = nlohmann::json::parse(entry.value);
+    const auto json = config::parse_json(entry.value);
+    if (json.is_discarded()) return bad_value(entry, "no JSON");
     record.id = json.at("model").get<uint64_t>();
     record.job = json.at("job").get<std::string>();
-    auto spec = parse_model(json.at("spec").dump());
+    auto spec = parse_model(config::json_text(json.at("spec")));
     if (!spec) return bad_value(entry, spec.error().text);
     record.spec = std::move(*spec);
   } catch (const nlohmann::json::exception& e) {
@@ -62,7 +62,8 @@ Result<CoordinatedState> parse_state(const Entry& entry) {
   CoordinatedState state;
   state.revision = entry.revision;
   try {
-    const auto json = nlohmann::json::parse(entry.value);
+    const auto json = config::parse_json(entry.value);
+    if (json.is_discarded()) return bad_value(entry, "no JSON");
     state.is_started = json.at("started").get<bool>();
     state.version = json.at("version").get<uint64_t>();
     for (const auto& s : json.at("shards")) {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
 
+#include "config/json.h"
 #include "config/printable_text.h"
 #include "core/bytes.h"
 #include "core/units.h"
@@ -115,7 +115,7 @@ std::string safetensors_header_text(const SafetensorsHeader& header) {
     json[entry.name] = {
         {"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
   }
-  std::string text = json.dump();
+  std::string text = config::json_text(json);
   text.resize(round_up(text.size(), 8), ' ');
   std::array<std::byte, 8> length;
   store_le(length.data(), static_cast<uint64_t>(text.size()));
@@ -134,7 +134,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64
     }
     return true;
   };
-  const Json root = Json::parse(json, note, false);
+  const Json root = config::parse_json(json, note);
   if (root.is_discarded() || !root.is_object()) return invalid("the header is not a JSON object");
   if (!repeated.empty()) return invalid("tensor " + repeated + " is in the header twice");
   SafetensorsHeader header;

@@ -7,11 +7,11 @@
 #include <array>
 #include <cstring>
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/report/output.h"
 #include "bench/e2e/workload/wire_type.h"
+#include "config/json.h"
 #include "wire/frame.h"
 
 extern char** environ;
@@ -185,7 +185,7 @@ void AllreduceReport::write_json(double average_bus_bw, uint64_t wrong) const {
   json["average_bus_bandwidth"] = {{"bandwidth", average_bus_bw},
                                    {"okay", !below_min_bw(average_bus_bw, options_.min_bw)}};
   json["end_time"] = now_text();
-  write_result_file(options_.json, json.dump(2) + "\n");
+  write_result_file(options_.json, config::json_text(json, 2) + "\n");
 }
 
 void AllreduceReport::write_csv() const {

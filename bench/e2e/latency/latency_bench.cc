@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "bench/e2e/workload/pattern.h"
 #include "bench/e2e/workload/size_sweep.h"
 #include "config/endpoints.h"
+#include "config/json.h"
 #include "core/arena.h"
 #include "core/clock.h"
 
@@ -121,7 +121,7 @@ class LatencyReport {
       json["results"].push_back(result);
     }
     json["nwrong"] = wrong;
-    write_result_file(options_.json, json.dump(2) + "\n");
+    write_result_file(options_.json, config::json_text(json, 2) + "\n");
   }
 
   void write_csv() const {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "bench/e2e/report/quantiles.h"
 #include "bench/e2e/worker/rank_info.h"
 #include "bench/e2e/workload/pattern.h"
+#include "config/json.h"
 #include "config/pool.h"
 #include "config/sizes.h"
 #include "core/arena.h"
@@ -136,7 +136,7 @@ class LinkReport {
       json["slow"].push_back(entry);
     }
     json["nwrong"] = results.wrong;
-    write_result_file(options_.json, json.dump(2) + "\n");
+    write_result_file(options_.json, config::json_text(json, 2) + "\n");
   }
 
   void write_csv(const LinkResults& results) const {

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "bench/e2e/process/exit_codes.h"
+#include "config/json.h"
 #include "core/clock.h"
 #include "wire/messages.h"
 
@@ -51,7 +50,7 @@ Result<PoolUsage> query_usage(const std::vector<config::Endpoint>& pool, const e
     auto text = query_status(reducer, identity, timeout);
     if (!text) return tl::unexpected<Error>(text.error());
     try {
-      const auto json = nlohmann::json::parse(*text);
+      const auto json = config::parse_json(*text);
       usage.cpu_seconds +=
           json.at("cpu").at("user_seconds").get<double>() + json.at("cpu").at("system_seconds").get<double>();
       usage.bytes_received += json.at("data").at("bytes_folded").get<double>();

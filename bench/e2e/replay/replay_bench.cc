@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "bench/e2e/pool/pool_status.h"
@@ -17,6 +16,7 @@
 #include "bench/e2e/report/quantiles.h"
 #include "bench/e2e/worker/rank_info.h"
 #include "bench/e2e/workload/pattern.h"
+#include "config/json.h"
 #include "config/pool.h"
 #include "config/sizes.h"
 #include "core/clock.h"
@@ -171,7 +171,7 @@ class ReplayReport {
       json["results"].push_back(
           {{"whole_us", step.whole_us}, {"exposed_us", step.exposed_us}, {"alg_bw", step.alg_bw}});
     }
-    return json.dump(2) + "\n";
+    return config::json_text(json, 2) + "\n";
   }
 
   [[nodiscard]] std::string csv() const {

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/report/output.h"
+#include "config/json.h"
 #include "config/sizes.h"
 
 namespace sluice::bench {
@@ -108,7 +108,7 @@ void SoakReport::write_json(const SoakSummary& summary) const {
   json["rss_after_first_tenth_bytes"] = summary.resident_early;
   json["rss_most_growth_bytes"] = summary.most_growth;
   json["nwrong"] = summary.total.wrong;
-  write_result_file(options_.json, json.dump(2) + "\n");
+  write_result_file(options_.json, config::json_text(json, 2) + "\n");
 }
 
 void SoakReport::write_csv() const {

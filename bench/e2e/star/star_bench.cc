@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "bench/e2e/pool/local_pool.h"
@@ -19,6 +18,7 @@
 #include "bench/e2e/star/star_client.h"
 #include "bench/e2e/star/star_server.h"
 #include "bench/e2e/workload/pattern.h"
+#include "config/json.h"
 #include "config/sizes.h"
 #include "core/arena.h"
 #include "core/clock.h"
@@ -247,7 +247,7 @@ class StarBench {
       json["reducer_user_share"] = reducer_user;
       json["median_ratio"] = median_of(ratio);
       json["nwrong"] = wrong_;
-      write_result_file(options_.json, json.dump(2) + "\n");
+      write_result_file(options_.json, config::json_text(json, 2) + "\n");
     }
     if (!options_.csv.empty()) write_result_file(options_.csv, csv());
     for (size_t worker : workers_) processes_.close_input(worker);  // the workers leave and exit

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 
@@ -16,6 +15,7 @@
 #include "cli/options/credential_flags.h"
 #include "cli/options/option_set.h"
 #include "config/endpoints.h"
+#include "config/json.h"
 #include "config/printable_text.h"
 #include "core/clock.h"
 #include "wire/handshake.h"
@@ -78,7 +78,7 @@ StatusAnswer start_drain(const DrainTarget& target) {
 }
 
 uint64_t sessions_of(const StatusAnswer& answer) {
-  const auto status = nlohmann::json::parse(answer.json, nullptr, false);
+  const auto status = config::parse_json(answer.json);
   return status.is_object() ? status.value("/sessions/open"_json_pointer, uint64_t{0}) +
                                   status.value("/sessions/ending"_json_pointer, uint64_t{0})
                             : 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <future>
 
+#include "config/json.h"
 #include "core/clock.h"
 
 namespace sluice::cli {
@@ -19,7 +20,7 @@ PoolSample::Reducer query_reducer(const config::Endpoint& reducer, const engine:
     out.error = reply.error().text;
     return out;
   }
-  out.status = nlohmann::json::parse(*reply, nullptr, false);
+  out.status = config::parse_json(*reply);
   if (!out.status.is_object()) {
     out.status = nullptr;
     out.error = "status is not valid JSON";

@@ -1,5 +1,4 @@
-#include <nlohmann/json.hpp>
-
+#include "config/json.h"
 #include "config/sizing/formats/formats.h"
 
 namespace sluice::config {
@@ -106,7 +105,7 @@ std::string plan_as_json(const Plan& plan) {
   for (const PoolStep& step : plan.pool_sizes.steps) out["pool_sizes"].push_back(as_json(step));
   for (const Candidate& candidate : plan.candidates) out["candidates"].push_back(as_json(candidate));
   // A table's notes may contain invalid UTF-8.
-  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(out, 2) + "\n";
 }
 
 }  // namespace sluice::config

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "config/json.h"
 #include "core/clock.h"
 #include "store/coordinator/coordinator.h"
 #include "store/coordinator/etcd/json_answer.h"
@@ -62,7 +63,7 @@ void EtcdClient::report_failure(const EtcdEndpoint& endpoint) noexcept {
 
 Result<EtcdClient::Answer> EtcdClient::call(const std::string& path, const nlohmann::json& body,
                                             Repeat repeat) {
-  const std::string text = body.dump();
+  const std::string text = config::json_text(body);
   const Nanos deadline = monotonic_now() + request_timeout_;
   const size_t first = current_.load();
   Error all{Errc::kReset, ""};

@@ -1,6 +1,6 @@
 #include "store/coordinator/etcd/json_answer.h"
 
-#include "config/limited_json.h"
+#include "config/json.h"
 #include "config/printable_text.h"
 #include "core/parse_number.h"
 #include "core/text_encoding.h"
