@@ -48,6 +48,11 @@ endif()
 # a third of it. The preset dev is none, because an incremental unity build takes longer.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 40)
 
+# CMake's default is -O3, which compiles a sixth longer than -O2. Only loops over elements gain by it: sluice_loops().
+if(CMAKE_CXX_FLAGS_RELEASE STREQUAL "-O3 -DNDEBUG")
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+endif()
+
 # Options for code that need not be fast: -O1 halves the compile time, and so does -O0 with sanitizers. (The preset of the
 # address sanitizer uses -O0 everywhere.)
 set(SLUICE_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)
@@ -59,6 +64,16 @@ endif()
 function(sluice_cold target)
   target_compile_options(${target} PRIVATE ${SLUICE_COLD_OPTIONS})
   set_target_properties(${target} PROPERTIES SLUICE_COLD ON)
+  get_target_property(headers ${target} PRECOMPILE_HEADERS_REUSE_FROM)
+  if(headers)
+    target_precompile_headers(${target} REUSE_FROM sluice_cold_headers)
+  endif()
+endfunction()
+
+# sluice_loops(<sources>...): optimizes loops over elements. The sources are no part of a unity build.
+function(sluice_loops)
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # made with other optimization flags
 endfunction()
 
 # sluice_not_cold(<target>): compiles the target with -O1, because loops over elements without optimization exceed test
@@ -77,6 +92,16 @@ function(sluice_compile_apart)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
+# In unity builds, the rooms of each kind share precompiled headers of the C++ library: without them, a tenth of the compile time.
+# tests/lint compiles every header of this tree without them.
+function(sluice_precompiled_headers name)
+  file(CONFIGURE OUTPUT headers.cc CONTENT "")
+  sluice_room(${name} SOURCES "${CMAKE_CURRENT_BINARY_DIR}/headers.cc")
+  target_precompile_headers(sluice_${name} PRIVATE
+    <algorithm> <array> <atomic> <chrono> <condition_variable> <cstring> <deque> <functional> <map> <memory> <mutex> <optional> <set> <span> <string>
+    <string_view> <thread> <utility> <vector>)
+endfunction()
+
 # sluice_room(<name> SOURCES ... [PUBLIC libs...] [PRIVATE libs...]): adds a static library with the alias sluice::<name>.
 function(sluice_room name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
@@ -86,6 +111,9 @@ function(sluice_room name)
   set_target_properties(sluice_${name} PROPERTIES
     POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_link_libraries(sluice_${name} PUBLIC sluice_build_flags ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+  if(CMAKE_UNITY_BUILD AND NOT name MATCHES "headers$")
+    target_precompile_headers(sluice_${name} REUSE_FROM sluice_headers)
+  endif()
 endfunction()
 
 # sluice_embed_text(<variable> <namespace> <name> <file>): appends a generated source to the list <variable>. The source defines
@@ -135,3 +163,9 @@ macro(sluice_long_folder)
     set_property(DIRECTORY PROPERTY EXCLUDE_FROM_ALL ON)
   endif()
 endmacro()
+
+if(CMAKE_UNITY_BUILD)
+  sluice_precompiled_headers(headers)
+  sluice_precompiled_headers(cold_headers)
+  sluice_cold(sluice_cold_headers)
+endif()
