@@ -70,9 +70,10 @@ function(sluice_cold target)
   endif()
 endfunction()
 
-# sluice_loops(<sources>...): optimizes loops over elements. The sources are no part of a unity build.
+# sluice_loops(<sources>...): optimizes loops over elements, with sanitizers too, whose deadlines they would exceed. The sources are no part of
+# a unity build.
 function(sluice_loops)
-  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3> $<$<CONFIG:RelWithDebInfo>:-O1>)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # made with other optimization flags
 endfunction()
 
