@@ -26,7 +26,8 @@ gradient = torch.full((1 << 18,), rank + 1.0)
 torch.distributed.all_reduce(gradient)
 assert bool((gradient == 3.0).all())
 torch.distributed.destroy_process_group()
-print("reduced on Python", ".".join(map(str, sys.version_info[:2])))
+# In one write: the ranks share a pipe, and with PYTHONUNBUFFERED print() writes each word alone.
+sys.stdout.write("reduced on Python {}.{}\\n".format(*sys.version_info))
 """
 
 
