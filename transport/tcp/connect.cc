@@ -41,6 +41,25 @@ tl::unexpected<Error> connect_error(int number) {
   return fail(number == ECONNREFUSED ? Errc::kReset : Errc::kSystem, error_text(number));
 }
 
+Result<Socket> listen_one(const addrinfo& at, const SocketOptions& options, int backlog,
+                          AppliedOptions& applied) {
+  Socket s(::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, at.ai_protocol));
+  if (!s.valid()) return fail(errno == EAFNOSUPPORT ? Errc::kUnsupported : Errc::kSystem, error_text(errno));
+  set_option(s.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
+  // Dual stack: IPv4 peers appear as mapped addresses. Some hosts set IPV6_V6ONLY by default.
+  if (at.ai_family == AF_INET6) set_option(s.fd(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  // Accepted sockets inherit the buffer sizes, and the TCP handshake fixes the window scale.
+  applied = apply_options(s.fd(), options);
+  if (::bind(s.fd(), at.ai_addr, at.ai_addrlen) != 0 || ::listen(s.fd(), backlog) != 0) {
+    const bool no_such_family = errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT;
+    const Errc code = errno == EADDRINUSE ? Errc::kAddressInUse : Errc::kSystem;
+    return fail(no_such_family ? Errc::kUnsupported : code, error_text(errno));
+  }
+  return s;
+}
+
+}  // namespace
+
 Result<Socket> connect_one(const addrinfo& to, const SocketOptions& options, const Deadline& until) {
   Socket s(::socket(to.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, to.ai_protocol));
   if (!s.valid()) return fail(Errc::kSystem, error_text(errno));
@@ -62,25 +81,6 @@ Result<Socket> connect_one(const addrinfo& to, const SocketOptions& options, con
   if (is_connected_to_itself(s.fd())) return connect_error(ECONNREFUSED);
   return s;
 }
-
-Result<Socket> listen_one(const addrinfo& at, const SocketOptions& options, int backlog,
-                          AppliedOptions& applied) {
-  Socket s(::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, at.ai_protocol));
-  if (!s.valid()) return fail(errno == EAFNOSUPPORT ? Errc::kUnsupported : Errc::kSystem, error_text(errno));
-  set_option(s.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
-  // Dual stack: IPv4 peers appear as mapped addresses. Some hosts set IPV6_V6ONLY by default.
-  if (at.ai_family == AF_INET6) set_option(s.fd(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  // Accepted sockets inherit the buffer sizes, and the TCP handshake fixes the window scale.
-  applied = apply_options(s.fd(), options);
-  if (::bind(s.fd(), at.ai_addr, at.ai_addrlen) != 0 || ::listen(s.fd(), backlog) != 0) {
-    const bool no_such_family = errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT;
-    const Errc code = errno == EADDRINUSE ? Errc::kAddressInUse : Errc::kSystem;
-    return fail(no_such_family ? Errc::kUnsupported : code, error_text(errno));
-  }
-  return s;
-}
-
-}  // namespace
 
 Result<Socket> connect_to(const std::string& host, uint16_t port, const SocketOptions& options,
                           const Deadline& until) {

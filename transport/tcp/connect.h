@@ -1,6 +1,8 @@
 // Opens TCP connections and listening sockets.
 #pragma once
 
+#include <netdb.h>
+
 #include <cstdint>
 #include <string>
 
@@ -20,6 +22,10 @@ namespace sluice::transport::tcp {
 // The interrupt of the deadline does not end name resolution.
 [[nodiscard]] Result<Socket> connect_to(const std::string& host, uint16_t port, const SocketOptions& options,
                                         const Deadline& until);
+
+// Connects to one address, as connect_to() does. The error text is the cause.
+[[nodiscard]] Result<Socket> connect_one(const addrinfo& to, const SocketOptions& options,
+                                         const Deadline& until);
 
 // Binds and listens. With port 0 the kernel chooses the port, which bound_port() returns. An empty host means
 // all addresses, IPv6 and IPv4. A port in use is kSystem with "address already in use" in the text.

@@ -1,13 +1,12 @@
 #include "store/coordinator/etcd/address_lookup.h"
 
-#include <netdb.h>
-
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <system_error>
 #include <thread>
+
+#include "transport/tcp/address.h"
 
 namespace sluice::store::etcd {
 
@@ -19,28 +18,19 @@ struct AddressLookup::State {
   std::condition_variable changed;
   bool is_running = false;
   uint64_t finished = 0;  // the number of lookups
-  Result<std::vector<Tcp::endpoint>> last;
+  Result<AddressList> last;
 };
 
 namespace {
 
-Result<std::vector<Tcp::endpoint>> resolve(const std::string& host, uint16_t port) {
+Result<AddressList> resolve(const std::string& host, uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_ADDRCONFIG | AI_NUMERICSERV;
   addrinfo* list = nullptr;
   const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
   if (error != 0) return fail(Errc::kReset, std::string("cannot resolve the name: ") + ::gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
-  std::vector<Tcp::endpoint> addresses;
-  for (const addrinfo* a = list; a != nullptr; a = a->ai_next) {
-    Tcp::endpoint address;
-    if (a->ai_addrlen > address.capacity()) continue;
-    std::memcpy(address.data(), a->ai_addr, a->ai_addrlen);
-    addresses.push_back(address);
-  }
-  if (addresses.empty()) return fail(Errc::kReset, "the name has no address");
-  return addresses;
+  return AddressList(list, &::freeaddrinfo);
 }
 
 }  // namespace
@@ -48,10 +38,9 @@ Result<std::vector<Tcp::endpoint>> resolve(const std::string& host, uint16_t por
 AddressLookup::AddressLookup(std::string host, uint16_t port)
     : state_(std::make_shared<State>(std::move(host), port)) {}
 
-Result<std::vector<Tcp::endpoint>> AddressLookup::find(Nanos deadline) {
-  boost::system::error_code not_numeric;
-  const auto address = asio::ip::make_address(state_->host, not_numeric);
-  if (!not_numeric) return std::vector{Tcp::endpoint(address, state_->port)};
+Result<AddressList> AddressLookup::find(Nanos deadline) {
+  if (auto numeric = transport::tcp::resolve(state_->host, state_->port, AF_UNSPEC, AI_NUMERICHOST))
+    return AddressList(std::move(*numeric));
 
   std::unique_lock lock(state_->mutex);
   const uint64_t before = state_->finished;

@@ -4,15 +4,17 @@
 // is at most one such thread for each object. Any thread may call find().
 #pragma once
 
+#include <netdb.h>
+
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "core/result.h"
 #include "core/units.h"
-#include "store/coordinator/etcd/beast.h"
 
 namespace sluice::store::etcd {
+
+using AddressList = std::shared_ptr<const addrinfo>;
 
 class AddressLookup {
  public:
@@ -20,7 +22,7 @@ class AddressLookup {
 
   // Never empty. An address in place of a name needs no thread. Errors: kTimeout, kReset (the name is
   // unknown, or the name servers do not answer).
-  [[nodiscard]] Result<std::vector<Tcp::endpoint>> find(Nanos deadline);
+  [[nodiscard]] Result<AddressList> find(Nanos deadline);
 
  private:
   struct State;

@@ -1,35 +1,20 @@
 #include "store/coordinator/etcd/http_connection.h"
 
 #include <netinet/tcp.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
 
 #include "config/printable_text.h"
 #include "config/sizes.h"
 #include "core/clock.h"
+#include "transport/tcp/connect.h"
+#include "transport/tcp/socket_options.h"
 
 namespace sluice::store::etcd {
 namespace {
 
-std::string limit_text() {
-  return "answer is longer than " + config::size_text(HttpConnection::kMaxAnswerBytes) + "iB";
-}
-
-Error error_of(const boost::system::error_code& error) {
-  if (error == http::error::body_limit) return {Errc::kBadField, limit_text()};
-  if (error == http::error::header_limit || error == http::error::buffer_overflow)
-    return {Errc::kBadField, "header of the answer is longer than " +
-                                 config::size_text(HttpConnection::kMaxHeaderBytes) + "iB"};
-  if (error == http::error::end_of_stream || error == http::error::partial_message ||
-      error == asio::error::eof)
-    return {Errc::kReset, "connection closed before the answer was complete"};
-  if (error.category() == http::make_error_code(http::error::bad_line_ending).category())
-    return {Errc::kBadField, "answer is not HTTP: " + config::printable(error.message())};
-  return {Errc::kReset, config::printable(error.message())};
-}
+using transport::tcp::HttpClient;
+using transport::tcp::HttpError;
 
 // "2s" for the 1.998 s that are left of 2 s after the connection was made.
 std::string rounded_text(Nanos duration) {
@@ -37,86 +22,57 @@ std::string rounded_text(Nanos duration) {
   return config::duration_text((duration + unit / 2) / unit * unit);
 }
 
-// Finds a dead host in 10 s, so that is_idle() is not true for a connection to it.
-void enable_keep_alive(int fd) noexcept {
-  const auto set = [fd](int level, int option, int value) {
-    static_cast<void>(::setsockopt(fd, level, option, &value, sizeof value));
-  };
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 4);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
+Error error_of(const HttpError& error, Nanos allowed) {
+  switch (error.kind) {
+    case HttpError::Kind::kTimeout: return {Errc::kTimeout, "no answer in " + rounded_text(allowed)};
+    case HttpError::Kind::kClosed: return {Errc::kReset, "connection closed before the answer was complete"};
+    case HttpError::Kind::kHeaderLimit:
+      return {Errc::kBadField, "header of the answer is longer than " +
+                                   config::size_text(HttpConnection::kMaxHeaderBytes) + "iB"};
+    case HttpError::Kind::kBodyLimit:
+      return {Errc::kBadField,
+              "answer is longer than " + config::size_text(HttpConnection::kMaxAnswerBytes) + "iB"};
+    case HttpError::Kind::kMalformed:
+      return {Errc::kBadField, "answer is not HTTP: " + config::printable(error.text)};
+    case HttpError::Kind::kSystem: break;
+  }
+  return {Errc::kReset, config::printable(error.text)};
 }
 
 }  // namespace
 
-template <typename Start>
-Result<void> HttpConnection::run(Nanos deadline, Start start) {
-  const Nanos left = std::max<Nanos>(deadline - monotonic_now(), 0);
-  boost::system::error_code error;
-  stream_.expires_after(std::chrono::nanoseconds(left));
-  start([&error](const boost::system::error_code& result, auto...) { error = result; });
-  io_.restart();
-  io_.run();
-  if (!error) return {};
-  close();
-  if (error == beast::error::timeout) return fail(Errc::kTimeout, "no answer in " + rounded_text(left));
-  return tl::unexpected(error_of(error));
-}
-
-Result<void> HttpConnection::connect(const std::vector<Tcp::endpoint>& addresses, Nanos deadline) {
+Result<void> HttpConnection::connect(const AddressList& addresses, Nanos deadline) {
+  int left = 0;
+  for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) ++left;
   Error last{Errc::kReset, "no address"};
-  for (size_t i = 0; i < addresses.size(); ++i) {
+  for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next, --left) {
     const Nanos now = monotonic_now();
-    const Nanos share = std::max<Nanos>(deadline - now, 0) / static_cast<Nanos>(addresses.size() - i);
-    auto connected =
-        run(now + share, [&](auto handler) { stream_.async_connect(addresses[i], std::move(handler)); });
-    if (connected) {
-      enable_keep_alive(stream_.socket().native_handle());
+    const Nanos share = std::max<Nanos>(deadline - now, 0) / left;
+    auto socket = transport::tcp::connect_one(
+        *a, {.buffer_bytes = 0, .congestion_control = {}, .local_address = {}}, now + share);
+    if (socket) {
+      // Finds a dead host in 10 s, so that is_idle() is not true for a connection to it.
+      transport::tcp::enable_keepalive(socket->fd(), 4, 2);
+      static_cast<void>(transport::tcp::set_option(socket->fd(), IPPROTO_TCP, TCP_KEEPCNT, 3));
+      client_ =
+          HttpClient(std::move(*socket), {.header_bytes = kMaxHeaderBytes, .body_bytes = kMaxAnswerBytes});
       return {};
     }
-    last = std::move(connected.error());
+    const bool is_timeout = socket.error().code == Errc::kTimeout;
+    last = is_timeout ? Error{Errc::kTimeout, "no answer in " + rounded_text(share)}
+                      : Error{Errc::kReset, std::move(socket.error().text)};
   }
   return tl::unexpected(std::move(last));
 }
 
-bool HttpConnection::is_idle() {
-  if (!stream_.socket().is_open() || buffer_.size() != 0) return false;
-  char byte = 0;
-  return ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
-         (errno == EAGAIN || errno == EWOULDBLOCK);
-}
-
-Result<HttpAnswer> HttpConnection::post(const std::string& path, std::string json, Nanos deadline) {
-  http::request<http::string_body> request(http::verb::post, path, 11, std::move(json));
-  request.set(http::field::host, host_);
-  request.set(http::field::content_type, "application/json");
-  request.prepare_payload();
-  SLUICE_RETURN_IF_ERROR(
-      run(deadline, [&](auto handler) { http::async_write(stream_, request, std::move(handler)); }));
-  http::response_parser<http::string_body> parser;
-  parser.header_limit(kMaxHeaderBytes);
-  parser.body_limit(kMaxAnswerBytes);
-  SLUICE_RETURN_IF_ERROR(run(deadline, [&](auto handler) {
-    http::async_read_header(stream_, buffer_, parser, std::move(handler));
-  }));
-  // The parser allocates the announced length when the body begins. Boost 1.74 applies the body limit to it
-  // only if no byte of the body came with the header, so the header is read alone and checked here.
-  if (parser.content_length().value_or(0) > kMaxAnswerBytes) {
-    close();
-    return fail(Errc::kBadField, limit_text());
-  }
-  SLUICE_RETURN_IF_ERROR(
-      run(deadline, [&](auto handler) { http::async_read(stream_, buffer_, parser, std::move(handler)); }));
-  auto response = parser.release();
-  if (!response.keep_alive()) close();
-  return HttpAnswer{.status = response.result_int(), .body = std::move(response.body())};
-}
-
-void HttpConnection::close() noexcept {
-  stream_.close();
-  buffer_.clear();
+Result<HttpAnswer> HttpConnection::post(const std::string& path, const std::string& json, Nanos deadline) {
+  const Nanos allowed = std::max<Nanos>(deadline - monotonic_now(), 0);
+  auto answer = client_.call("POST " + path + " HTTP/1.1\r\nHost: " + host_ +
+                                 "\r\nContent-Type: application/json\r\nContent-Length: " +
+                                 std::to_string(json.size()) + "\r\n\r\n" + json,
+                             deadline);
+  if (!answer) return tl::unexpected(error_of(answer.error(), allowed));
+  return std::move(*answer);
 }
 
 }  // namespace sluice::store::etcd

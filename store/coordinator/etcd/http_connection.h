@@ -5,18 +5,15 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "core/result.h"
 #include "core/units.h"
-#include "store/coordinator/etcd/beast.h"
+#include "store/coordinator/etcd/address_lookup.h"
+#include "transport/tcp/http_client.h"
 
 namespace sluice::store::etcd {
 
-struct HttpAnswer {
-  unsigned status = 0;
-  std::string body;
-};
+using transport::tcp::HttpAnswer;
 
 class HttpConnection {
  public:
@@ -27,24 +24,15 @@ class HttpConnection {
   explicit HttpConnection(std::string host) : host_(std::move(host)) {}
 
   // Tries the addresses in turn, each for an equal share of the time.
-  [[nodiscard]] Result<void> connect(const std::vector<Tcp::endpoint>& addresses, Nanos deadline);
-  // True if the server has neither closed the connection nor sent anything unasked.
-  [[nodiscard]] bool is_idle();
+  [[nodiscard]] Result<void> connect(const AddressList& addresses, Nanos deadline);
+  [[nodiscard]] bool is_idle() const noexcept { return client_.is_idle(); }
 
   // Sends POST `path` with a JSON text, and reads the answer.
-  [[nodiscard]] Result<HttpAnswer> post(const std::string& path, std::string json, Nanos deadline);
+  [[nodiscard]] Result<HttpAnswer> post(const std::string& path, const std::string& json, Nanos deadline);
 
  private:
-  // Runs one operation, which `start` begins with the handler that it gets, to its end or to the deadline.
-  // Closes the connection if it failed.
-  template <typename Start>
-  [[nodiscard]] Result<void> run(Nanos deadline, Start start);
-  void close() noexcept;
-
-  asio::io_context io_{1};
-  beast::tcp_stream stream_{io_};
   const std::string host_;
-  beast::flat_buffer buffer_{size_t{64} * kKiB};
+  transport::tcp::HttpClient client_;
 };
 
 }  // namespace sluice::store::etcd
