@@ -23,10 +23,10 @@ class ServerFixture {
     server_ = std::move(*bound);
     server_->start(std::move(source));
   }
-  HttpReply get(const std::string& path) const {
+  HttpAnswer get(const std::string& path) const {
     auto reply = http_get("127.0.0.1", server_->port(), path, 20 * kSecond);
     EXPECT_TRUE(reply) << (reply ? "" : reply.error().text);
-    return reply ? *reply : HttpReply{};
+    return reply ? *reply : HttpAnswer{};
   }
   [[nodiscard]] uint16_t port() const { return server_->port(); }
 
@@ -39,7 +39,7 @@ TEST(HttpServer, Returns503WhenTheStatusTimesOut) {
   const ServerFixture server([&unanswered](auto reply) { unanswered.push_back(std::move(reply)); },
                              {.host = "127.0.0.1", .status_timeout = 50 * kMillisecond});
   EXPECT_EQ(server.get("/livez").status, 200u);
-  const HttpReply reply = server.get("/readyz");
+  const HttpAnswer reply = server.get("/readyz");
   EXPECT_EQ(reply.status, 503u);
   EXPECT_EQ(reply.body, "the reducer did not report its status in time\n");
   EXPECT_EQ(server.get("/status").status, 503u);  // queries the status again
@@ -58,7 +58,7 @@ TEST(HttpServer, SharesOneStatusQueryBetweenClients) {
         if (queries.size() == 1) first.set_value();
       },
       {.host = "127.0.0.1", .status_timeout = 20 * kSecond, .status_max_age = 60 * kSecond});
-  std::vector<std::future<HttpReply>> replies;
+  std::vector<std::future<HttpAnswer>> replies;
   for (int i = 0; i < 8; ++i)
     replies.push_back(std::async(std::launch::async, [&server] { return server.get("/status"); }));
   first.get_future().wait();
