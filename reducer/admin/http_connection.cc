@@ -1,22 +1,23 @@
 #include "reducer/admin/http_connection.h"
 
-#include <chrono>
+#include <algorithm>
 
 #include "core/clock.h"
 
 namespace sluice::reducer::admin {
 namespace {
 
+constexpr size_t kRead = 4096;
 // Limits of the bytes that are read and discarded before a close.
-constexpr auto kDrainTime = std::chrono::seconds(1);
-constexpr size_t kDrainRead = 4096, kDrainBytes = 256 * kKiB;
+constexpr Nanos kDrainTime = kSecond;
+constexpr size_t kDrainBytes = 256 * kKiB;
 
 }  // namespace
 
-HttpConnection::HttpConnection(asio::ip::tcp::socket socket, const HttpOptions& options,
-                               const RequestHandler& handler, StatusCache& status,
-                               std::function<void(HttpConnection&)> on_destroyed)
-    : stream_(std::move(socket)),
+HttpConnection::HttpConnection(StreamSocket socket, const HttpOptions& options, const RequestHandler& handler,
+                               StatusCache& status, std::function<void(HttpConnection&)> on_destroyed)
+    : socket_(std::move(socket)),
+      timer_(socket_.get_executor()),
       buffer_(2 * size_t{options.max_header_bytes}),
       options_(options),
       handler_(handler),
@@ -28,7 +29,17 @@ HttpConnection::~HttpConnection() {
 }
 
 void HttpConnection::close() noexcept {
-  stream_.close();
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  timer_.expires_at(Timer::time_point::max());
+}
+
+void HttpConnection::expires_after(Nanos time) {
+  timer_.expires_after(std::chrono::nanoseconds(time));
+  timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    // Without an error, the time may have been changed after the handler was queued.
+    if (!error && self->timer_.expiry() <= Timer::clock_type::now()) self->close();
+  });
 }
 
 void HttpConnection::read() {
@@ -36,14 +47,28 @@ void HttpConnection::read() {
   since_ = monotonic_now();
   parser_.emplace();
   parser_->header_limit(options_.max_header_bytes);
-  stream_.expires_after(std::chrono::nanoseconds(options_.request_timeout));
-  http::async_read_header(stream_, buffer_, *parser_,
-                          [self = shared_from_this()](const boost::system::error_code& error, size_t) {
-                            self->on_header(error);
+  expires_after(options_.request_timeout);
+  parse();
+}
+
+void HttpConnection::parse() {
+  if (buffer_.size() != 0) {
+    boost::system::error_code error;
+    buffer_.consume(parser_->put(buffer_.data(), error));
+    if (error != http::error::need_more) return on_header(error);
+  }
+  const size_t space = buffer_.max_size() - buffer_.size();
+  if (space == 0) return on_header(http::error::buffer_overflow);
+  socket_.async_read_some(buffer_.prepare(std::min(space, kRead)),
+                          [self = shared_from_this()](const boost::system::error_code& error, size_t bytes) {
+                            if (error) return self->close();
+                            self->buffer_.commit(bytes);
+                            self->parse();
                           });
 }
 
 void HttpConnection::on_header(const boost::system::error_code& error) {
+  timer_.expires_at(Timer::time_point::max());  // the status has a timeout of its own
   is_awaiting_request_ = false;
   since_ = monotonic_now();
   is_head_request_ = false;
@@ -53,11 +78,7 @@ void HttpConnection::on_header(const boost::system::error_code& error) {
       return respond(error_response(
           431, "request header exceeds " + std::to_string(options_.max_header_bytes) + " bytes"));
     }
-    // Other errors are the end of the stream, or the request timeout.
-    const bool is_malformed = error.category() == make_error_code(http::error::end_of_stream).category() &&
-                              error != http::error::end_of_stream && error != http::error::partial_message;
-    if (is_malformed) return respond(error_response(400, "malformed HTTP request: " + error.message()));
-    return close();
+    return respond(error_response(400, "malformed HTTP request: " + error.message()));
   }
   const auto& request = parser_->get();
   const bool has_body = parser_->chunked() || parser_->content_length().value_or(0) != 0;
@@ -76,42 +97,40 @@ void HttpConnection::on_header(const boost::system::error_code& error) {
   });
 }
 
-void HttpConnection::respond(HttpResponse response) {
-  response_ = {};
-  response_.result(response.status);
-  response_.version(11);
-  response_.set(http::field::server, "sluice");
-  response_.set(http::field::content_type, response.type);
-  response_.set(http::field::cache_control, "no-store");
-  response_.set("X-Content-Type-Options", "nosniff");
-  response_.set("Referrer-Policy", "no-referrer");
-  response_.set("Content-Security-Policy", response.policy);
-  if (response.status == 405) response_.set(http::field::allow, "GET, HEAD");
-  response_.keep_alive(!closes_afterwards_);
-  response_.body() = std::move(response.body);
-  response_.prepare_payload();
-  serializer_.emplace(response_);
-  stream_.expires_after(std::chrono::nanoseconds(options_.response_timeout));
-  auto next = [self = shared_from_this()](const boost::system::error_code& error, size_t) {
-    if (error) return self->close();
-    if (!self->closes_afterwards_) return self->read();
-    boost::system::error_code ignored;
-    self->stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-    self->stream_.expires_after(kDrainTime);
-    self->drain_before_close();
-  };
-  if (is_head_request_) {
-    http::async_write_header(stream_, *serializer_, std::move(next));
-  } else {
-    http::async_write(stream_, *serializer_, std::move(next));
-  }
+void HttpConnection::respond(const HttpResponse& response) {
+  const auto reason = http::obsolete_reason(http::int_to_status(response.status));
+  response_ = "HTTP/1.1 " + std::to_string(response.status) + ' ' + std::string(reason) +
+              "\r\nServer: sluice\r\nContent-Type: " + response.type +
+              "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer"
+              "\r\nContent-Security-Policy: " +
+              response.policy + (response.status == 405 ? "\r\nAllow: GET, HEAD" : "") +
+              (closes_afterwards_ ? "\r\nConnection: close" : "") +
+              "\r\nContent-Length: " + std::to_string(response.body.size()) + "\r\n\r\n";
+  if (!is_head_request_) response_ += response.body;
+  sent_ = 0;
+  expires_after(options_.response_timeout);
+  write();
+}
+
+void HttpConnection::write() {
+  socket_.async_write_some(asio::buffer(response_) + sent_,
+                           [self = shared_from_this()](const boost::system::error_code& error, size_t bytes) {
+                             if (error) return self->close();
+                             self->sent_ += bytes;
+                             if (self->sent_ < self->response_.size()) return self->write();
+                             if (!self->closes_afterwards_) return self->read();
+                             boost::system::error_code ignored;
+                             self->socket_.shutdown(StreamSocket::shutdown_send, ignored);
+                             self->expires_after(kDrainTime);
+                             self->drain_before_close();
+                           });
 }
 
 // Closing with unread bytes would reset the connection, and the client could lose the response.
 void HttpConnection::drain_before_close() {
   is_awaiting_request_ = true;
   buffer_.clear();
-  stream_.async_read_some(buffer_.prepare(kDrainRead),
+  socket_.async_read_some(buffer_.prepare(kRead),
                           [self = shared_from_this()](const boost::system::error_code& error, size_t bytes) {
                             self->drained_bytes_ += bytes;
                             if (error || self->drained_bytes_ > kDrainBytes) return self->close();

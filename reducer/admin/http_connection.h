@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "core/units.h"
 #include "reducer/admin/beast.h"
@@ -18,7 +19,7 @@ namespace sluice::reducer::admin {
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   // `options`, `handler` and `status` must outlive the connection. The destructor calls `on_destroyed`.
-  HttpConnection(asio::ip::tcp::socket socket, const HttpOptions& options, const RequestHandler& handler,
+  HttpConnection(StreamSocket socket, const HttpOptions& options, const RequestHandler& handler,
                  StatusCache& status, std::function<void(HttpConnection&)> on_destroyed);
   ~HttpConnection();
 
@@ -31,15 +32,20 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
  private:
   void read();
+  void parse();
   void on_header(const boost::system::error_code& error);
-  void respond(HttpResponse response);
+  void respond(const HttpResponse& response);
+  void write();
   void drain_before_close();
+  // Closes the connection after `time`. Replaces an earlier time.
+  void expires_after(Nanos time);
 
-  beast::tcp_stream stream_;
+  StreamSocket socket_;
+  Timer timer_;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::empty_body>> parser_;
-  http::response<http::string_body> response_;
-  std::optional<http::response_serializer<http::string_body>> serializer_;
+  std::string response_;
+  size_t sent_ = 0;  // bytes of the response
   const HttpOptions& options_;
   const RequestHandler& handler_;
   StatusCache& status_;

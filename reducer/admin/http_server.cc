@@ -73,7 +73,7 @@ class RunningServer final : public HttpServer {
   }
 
   void accept() {
-    acceptor_.async_accept([this](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
+    acceptor_.async_accept([this](const boost::system::error_code& error, StreamSocket socket) {
       if (error == asio::error::operation_aborted) return;
       if (error) {  // most likely out of file descriptors: retrying at once would spin
         accept_timer_.expires_after(kAcceptRetry);
@@ -90,7 +90,7 @@ class RunningServer final : public HttpServer {
 
   // At the limit, closes the connection that has owed a request longest, or else the one whose response has
   // taken longest. So a probe gets through although clients hold connections open.
-  void serve(asio::ip::tcp::socket socket) {
+  void serve(StreamSocket socket) {
     if (connections_.size() >= options_.max_connections) {
       HttpConnection* const oldest = *std::ranges::min_element(connections_, {}, [](const HttpConnection* c) {
         return std::pair(!c->is_awaiting_request(), c->since());
@@ -112,8 +112,8 @@ class RunningServer final : public HttpServer {
   std::vector<HttpConnection*> connections_;
   std::optional<StatusCache> status_;
   asio::io_context io_{1};
-  asio::ip::tcp::acceptor acceptor_;
-  asio::steady_timer accept_timer_;
+  Acceptor acceptor_;
+  Timer accept_timer_;
   std::thread thread_;
 };
 

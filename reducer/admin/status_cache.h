@@ -61,7 +61,7 @@ class StatusCache {
   }
 
   asio::io_context& io_;
-  asio::steady_timer timer_;
+  Timer timer_;
   const Nanos timeout_;
   const Nanos max_age_;
   const StatusSource source_;
