@@ -138,7 +138,7 @@ for component in reducer tls nccl_plugin bench client_library client; do
 done
 cp LICENSE THIRD_PARTY.md "$work/$name/"
 tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --format=gnu -c "$name" |
-  gzip -9n >"$out/$name.tar.gz"
+  gzip -n >"$out/$name.tar.gz"
 # Debian's Python has the packages that the backend needs, so that nothing is downloaded.
 /usr/bin/python3 -m pip -q wheel . --no-deps --no-build-isolation --no-index -w "$out"
 
