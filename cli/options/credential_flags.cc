@@ -47,6 +47,16 @@ void CredentialFlags::add_to(OptionSet& set) {
            "tenant whose share and memory of the reducers the command uses; default: the job name");
   set.text("--key-file", key_file_, "FILE", "pool key; alternative to --token-file");
   set.text("--token-file", token_file_, "FILE", "token of --job; alternative to --key-file");
+  add_tls_to(set);
+}
+
+void CredentialFlags::add_pool_key_to(OptionSet& set) {
+  set.text("--key-file", key_file_, "FILE", "pool key");
+  set.text("--token-file", token_file_, "FILE", "refused")->group("");
+  add_tls_to(set);
+}
+
+void CredentialFlags::add_tls_to(OptionSet& set) {
   set.text("--tls", tls_, "MODE",
            "use of TLS. on: if the reducer offers it; require: always. Also applies to reducers started by "
            "this command. Authenticated by the key, or by certificates")

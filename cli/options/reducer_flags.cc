@@ -1,5 +1,7 @@
 #include "cli/options/reducer_flags.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -237,6 +239,11 @@ Result<void> ReducerFlags::check() const {
       return invalid(
           std::string(option) +
           " is set, but TLS is not switched on; add --tls require, or --tls off to run without TLS");
+    // A pipe is empty after the first reading.
+    struct stat status = {};
+    if (!models_.folder.empty() && ::stat(file.c_str(), &status) == 0 && S_ISFIFO(status.st_mode))
+      return invalid(std::string(option) + " " + file +
+                     ": is a pipe, but with --state it is read twice; use a file");
   }
   return {};
 }

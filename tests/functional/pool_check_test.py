@@ -156,6 +156,7 @@ class Drain(PoolTest):
         self.refused(69, f"reducer {address}: requires the key of the pool", address)
         is_not_enough = "a drain needs the pool key (--key-file, SLUICE_KEY_FILE), a job token (--token-file, SLUICE_TOKEN_FILE) is not enough"
         self.refused(64, is_not_enough, address, "--token-file", token)
+        self.assertNotRegex(self.run_sluice("drain", "--help").stdout, "--token-file|--job|--tenant")
         self.refused(64, is_not_enough, address, env={"SLUICE_TOKEN_FILE": str(token)})
         self.refused(64, "expected one reducer", f"{address},127.0.0.1:1", *self.secure)
         self.refused(78, "No such file", address, "--key-file", self.folder / "none")

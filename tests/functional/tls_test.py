@@ -129,7 +129,6 @@ class FilesOfAReducerTest(SluiceTest):
                     self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.run_sluice("reducer", "--listen", "127.0.0.1:0", "--tls", "require", "--tls-cert", good, "--tls-client-ca", authority.ca, "--check-config")
 
-
     def test_files_may_be_pipes(self):
         """As the shell's <(command): each can be read once."""
         authority = Authority(self.folder)
@@ -143,6 +142,10 @@ class FilesOfAReducerTest(SluiceTest):
 
         _, address = self.start_reducer("--tls", "require", "--tls-cert", pipe(self.folder / "reducer.crt"), "--tls-key", pipe(self.folder / "reducer.key"))
         self.run_sluice("status", "--reducers", address, env={"SLUICE_TLS": "require", "SLUICE_TLS_CA": str(pipe(authority.ca))})
+        # The models of a reducer have a reading of their own.
+        os.mkfifo(self.folder / "twice")
+        self.expect_error(78, f"--tls-cert {self.folder}/twice: is a pipe, but with --state it is read twice", "reducer", "--tls", "require", "--tls-cert",
+                          self.folder / "twice", "--state", self.folder / "models", "--check-config")
 
 
 @needs("program:openssl")

@@ -122,7 +122,7 @@ void add_drain_command(CLI::App& program, Command& chosen) {
   auto flags = std::make_shared<DrainFlags>();
   app->add_option("reducer", flags->reducer, "reducer to drain")->type_name("HOST[:PORT]")->required();
   OptionSet set(*app);
-  flags->credentials.add_to(set);
+  flags->credentials.add_pool_key_to(set);
   set.duration("--timeout", flags->timeout, "time limit; the reducer's own is its --drain-timeout");
   run_when_selected(*app, chosen, flags, run_drain);
 }
