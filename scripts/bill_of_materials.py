@@ -21,6 +21,14 @@ LIBRARIES = (
     ("zlib1g-dev", "zlib", "Zlib"), ("libsqlite3-dev", "SQLite", "blessing"), ("libssl-dev", "OpenSSL", "Apache-2.0"),
     ("libstdc++6", "libstdc++", "GPL-3.0-or-later WITH GCC-exception-3.1"))
 
+# A library that Debian 13's static OpenSSL contains.
+ZSTD = ("libzstd-dev", "Zstandard", "BSD-3-Clause")
+
+
+def libraries():
+    of_openssl = subprocess.run(["pkg-config", "--static", "--libs", "libcrypto"], capture_output=True, text=True, check=True).stdout.split()
+    return LIBRARIES + ((ZSTD,) if "-lzstd" in of_openssl else ())
+
 
 def source_of(package):
     """Returns the source package and its version."""
@@ -45,7 +53,7 @@ def document(folder):
                                 homepage=publisher["PROJECT_URL"], checksums=[{"algorithm": "SHA256", "checksumValue": checksums[-1]}]))
         relations.append(("SPDXRef-DOCUMENT", "DESCRIBES", f"SPDXRef-{identity}"))
     artefacts = [entry["SPDXID"] for entry in packages]
-    for binary, title, license_expression in LIBRARIES:
+    for binary, title, license_expression in libraries():
         source, source_version = source_of(binary)
         identity = "Library-" + re.sub(r"[^A-Za-z0-9.]+", "-", title).strip("-")
         locator = f"pkg:deb/debian/{source}@{source_version.replace('+', '%2B').replace(':', '%3A')}"
@@ -61,7 +69,7 @@ def document(folder):
 
 def linked(artefact, library):
     """Only the wheel contains OpenSSL; header packages contain nothing of a library."""
-    return ("libsluice-dev" not in artefact) and (library != "OpenSSL" or artefact.endswith(".whl"))
+    return ("libsluice-dev" not in artefact) and (library not in ("OpenSSL", "Zstandard") or artefact.endswith(".whl"))
 
 
 def main():
