@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -105,9 +106,9 @@ Result<void> open_streams(sluice_session& session, const sluice_stream_options& 
   auto settings = sluice::api::read_stream_options(options);
   if (!settings) return tl::unexpected(settings.error());
   if (sluice::pipeline::is_block(settings->streams.cast) && !session.engine->accepts_blocks()) {
-    constexpr const char* kReason = "a reducer is of a release without 8-bit block types";
-    if (settings->wire_strict) return sluice::fail(Errc::kUnsupported, kReason);
-    session.engine->log().warn(std::string(kReason) + "; f32 travels as bf16 instead");
+    std::string reason = "a reducer is of a release without 8-bit block types";
+    if (settings->wire_strict) return sluice::fail(Errc::kUnsupported, std::move(reason));
+    session.engine->log().warn(reason += "; f32 travels as bf16 instead");
     settings->streams.cast = sluice::pipeline::WireCast::kBf16;
   }
   auto device = open_device(settings->kind, settings->device);
