@@ -12,7 +12,7 @@ usage() {
 usage: ./test.sh [--all | LABEL...]
 
 Without an argument: installs the required Debian packages, builds the release preset, checks the format, and runs the tests that show
-that Sluice works on this machine: those with the labels ${SHORT_LABELS[*]}, without the long ones. It takes 8 to 16 minutes on two
+that Sluice works on this machine: those with the labels ${SHORT_LABELS[*]}, without the long ones. It takes 7 to 14 minutes on two
 processors without a compiler cache. The summary lists what it leaves out.
 
 --all: runs all tests. Then runs the tests again with the address and undefined behavior sanitizers, and the multi-threaded tests of the
