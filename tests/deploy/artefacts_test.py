@@ -61,8 +61,9 @@ def distribution(name):
             shutil.rmtree(folder, ignore_errors=True)
             # Debian has no keys of Ubuntu's archive. Nothing of this root file system leaves the test.
             unsigned = ["--components=main,universe", "--aptopt=Acquire::AllowInsecureRepositories true", "--aptopt=APT::Get::AllowUnauthenticated true"]
-            done = subprocess.run(["mmdebstrap", "--mode=root", "--variant=apt", "--include=python3,python3-venv,ca-certificates",
-                                   *([] if name == "bookworm" else unsigned), name, folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            # In namespaces, whose processes and mounts end with it: the folder can be removed after a timeout.
+            done = subprocess.run(["unshare", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child", "mmdebstrap", "--mode=root", "--variant=apt",
+                                   "--include=python3,python3-venv,ca-certificates", *([] if name == "bookworm" else unsigned), name, folder], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                   check=False, timeout=CREATION_TIMEOUT_S, env=environment())
             if done.returncode != 0:
                 shutil.rmtree(folder, ignore_errors=True)
