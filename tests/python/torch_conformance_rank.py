@@ -59,17 +59,18 @@ def named():
     x, y, part, whole = torch.full((2,), rank + 1.0), torch.full((2,), rank + 5.0), torch.zeros(1), torch.zeros(4)
     listed, again, scattered = [torch.zeros(2), torch.zeros(2)], [torch.zeros(2), torch.zeros(2)], torch.zeros(1)
     halves = [x[:1].clone(), x[1:].clone()]
+    received = x.clone()  # an operation may still read x when a later one writes: none of them was waited for
     options = c10d.BarrierOptions()
     works = [group.allgather(output_tensors=listed, input_tensor=x), group.allgather(output_tensors=[again], input_tensors=[x]),
              group._allgather_base(output=whole, input=x), group.reduce_scatter(output=part, input=halves, op=dist.ReduceOp.MAX),
-             group._reduce_scatter_base(outputTensor=scattered, inputTensor=x), group.broadcast(tensor=x, root=1), group.reduce(tensor=y, root=1),
+             group._reduce_scatter_base(outputTensor=scattered, inputTensor=x), group.broadcast(tensor=received, root=1), group.reduce(tensor=y, root=1),
              group.barrier(opts=options)]
     for work in works:
         work.wait()
     exchanged = torch.zeros(2)  # in gloo
-    group.alltoall_base(output=exchanged, input=x, output_split_sizes=[], input_split_sizes=[]).wait()
+    group.alltoall_base(output=exchanged, input=received, output_split_sizes=[], input_split_sizes=[]).wait()
     assert rank == 0 or y.tolist() == [11.0, 11.0]
-    return [t.tolist() for t in (*listed, *again, whole, part, scattered, x, exchanged)]
+    return [t.tolist() for t in (*listed, *again, whole, part, scattered, received, exchanged)]
 
 
 def split():
