@@ -197,7 +197,7 @@ class CertificateTlsTest(SluiceTest):
 
     def test_workers_need_a_certificate_if_the_reducer_has_a_client_authority(self):
         address = self.reducer("IP:127.0.0.1", "--tls-client-ca", self.authority.ca)
-        self.run_job(address, "certificate required", SLUICE_TLS_CA=self.authority.ca)
+        self.run_job(address, "certificate required; set SLUICE_TLS_CERT", SLUICE_TLS_CA=self.authority.ca)
         self.run_job(address, SLUICE_TLS_CA=self.authority.ca, SLUICE_TLS_CERT=self.authority.certificate("worker", "DNS:worker"))
 
     def test_co_located_reducers_need_the_token(self):
