@@ -61,8 +61,9 @@ void add_demo_commands(CLI::App& program, Command& chosen, const std::vector<std
   set.text("--plugin", flags->options.plugin.file, "FILE",
            "path of the plugin; default: in the folder of this program");
   set.group("Output");
-  set.text("--json", flags->options.json, "FILE",
-           "write results as JSON: held_out_accuracy, weights_identical, weights_hash, bytes_reduced, ...");
+  set.output_file(
+      "--json", flags->options.json,
+      "write results as JSON: held_out_accuracy, weights_identical, weights_hash, bytes_reduced, ...");
   flags->worker.add_to(set);
   run_when_selected(*app, chosen, flags,
                     [&arguments](const DigitsFlags& f) { return run_digits(f, arguments); });

@@ -79,8 +79,10 @@ void add_install_command(CLI::App& program, Command& chosen) {
       ->default_str("/etc/nccl.conf")
       ->type_name("FILE")
       ->required();
-  run_when_selected(*app, chosen, path,
-                    [](const std::string& p) { return run_install(p.empty() ? "/etc/nccl.conf" : p); });
+  run_when_selected(*app, chosen, path, [](const std::string& p) {
+    if (p.empty()) throw bench::Failure(bench::kExitUsage, "--nccl-conf: the name of the file is empty");
+    return run_install(p);
+  });
 }
 
 }  // namespace sluice::cli

@@ -98,8 +98,8 @@ void add_outer_steps_command(CLI::App& demo, Command& chosen, const std::vector<
   set.number("--momentum", t.momentum, "factor of the previous step, 0..1");
   set.number("--min-accuracy", options.min_accuracy, "exit 2 below this accuracy on held-out images, 0..1");
   set.group("Output");
-  set.text(
-      "--json", options.json, "FILE",
+  set.output_file(
+      "--json", options.json,
       "write results as JSON: held_out_accuracy, weights_identical, model_bytes, data_parallel_ratio, ...");
   flags->worker.add_to(set);
   run_when_selected(*app, chosen, flags,

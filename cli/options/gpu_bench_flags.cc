@@ -23,8 +23,8 @@ void GpuBenchFlags::add_to(OptionSet& set) {
   set.size("--staging", o.pieces.staging_bytes, "pinned memory of the host, half of it for each way");
   set.size("--piece", o.pieces.piece_bytes, "most that is copied and reduced as one, on the wire");
   set.group("Output");
-  set.text("--json", o.json, "FILE", "write results as JSON, with keys of nccl-tests and of Sluice");
-  set.text("--csv", o.csv, "FILE", "write results as CSV with raw numbers");
+  set.output_file("--json", o.json, "write results as JSON, with keys of nccl-tests and of Sluice");
+  set.output_file("--csv", o.csv, "write results as CSV with raw numbers");
   set.number(
       "--max-ratio", o.max_ratio,
       "exit 2 when the time of the largest size exceeds this multiple of its slowest stage; 0: no limit");

@@ -115,9 +115,9 @@ void NcclFlags::add_to(OptionSet& set, CLI::App& app) {
            "largest request; in NCCL the channels of a group x the chunk size");
   set.number("--steps", o.plugin.steps, "requests in flight")->check(CLI::Range(1, 64));
   set.group("Output");
-  set.text("--json", json_, "FILE", "write results as JSON, with keys of nccl-tests and of Sluice");
-  set.text("-J,--output_file", output_file_, "FILE", "same as --json");
-  set.text("--csv", csv_, "FILE", "write results as CSV with raw numbers");
+  set.output_file("--json", json_, "write results as JSON, with keys of nccl-tests and of Sluice");
+  set.output_file("-J,--output_file", output_file_, "same as --json");
+  set.output_file("--csv", csv_, "write results as CSV with raw numbers");
   set.flag("--plain", plain_, "print only the columns of nccl-tests");
   set.number("--min-bw", o.min_bw,
              "exit 2 when the average bus bandwidth is below 0.9 of this, in GB/s (also NCCL_TESTS_MIN_BW)")

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "config/host/writable_path.h"
 #include "core/parse_number.h"
 
 namespace sluice::cli {
@@ -35,8 +36,13 @@ std::string joined(const Values& values, const char* separator) {
   return out;
 }
 
-CLI::callback_t assign_callback(const DeclaredOption& option) {
-  return [&option](const Values& values) {
+// `app` must outlive the parse.
+CLI::callback_t assign_callback(const CLI::App& app, const DeclaredOption& option) {
+  return [&app, &option](const Values& values) {
+    for (const std::string& value : values) {
+      if (value.starts_with("--") && app.get_option_no_throw(value) != nullptr)
+        throw CLI::ValidationError(option.name + " needs a value; after it comes the option " + value);
+    }
     if (const std::string error = option.assign(values); !error.empty())
       throw CLI::ValidationError(assignment_text(option, values) + ": " + error);
     return true;
@@ -141,7 +147,8 @@ DeclaredOption& OptionSet::scalar(const std::string& names, const Assign& assign
     return values.empty() ? "value is missing" : assign(values.back());
   };
   declared.current = [current] { return Values{current()}; };
-  declared.option = options_->app->add_option(names, assign_callback(declared), help)->take_last();
+  declared.option =
+      options_->app->add_option(names, assign_callback(*options_->app, declared), help)->take_last();
   return declared;
 }
 
@@ -168,6 +175,13 @@ CLI::Option* OptionSet::text(const std::string& names, std::string& target, cons
   return finish(scalar(
                     names, assign, [&target] { return target; }, help),
                 type, target);
+}
+
+CLI::Option* OptionSet::output_file(const std::string& names, std::string& target, const std::string& help) {
+  return text(names, target, "FILE", help, [](const std::string& path) {
+    const auto checked = path.empty() ? Result<void>() : config::check_output_file(path);
+    return checked ? std::string() : checked.error().text;
+  });
 }
 
 CLI::Option* OptionSet::choice(const std::string& names, std::string& target, const std::string& type,
@@ -215,7 +229,7 @@ CLI::Option* OptionSet::add_list(const std::string& names, std::vector<std::stri
     return std::string();
   };
   declared.current = [&target] { return target; };
-  declared.option = options_->app->add_option(names, assign_callback(declared), help)
+  declared.option = options_->app->add_option(names, assign_callback(*options_->app, declared), help)
                         ->expected(CLI::detail::expected_max_vector_size)
                         ->take_all()
                         ->delimiter(',');

@@ -51,6 +51,8 @@ class OptionSet {
   // `names` is in CLI11's syntax: "-b,--minbytes". The first long name determines the variable.
   CLI::Option* text(const std::string& names, std::string& target, const std::string& type,
                     const std::string& help, const Check& check = {});
+  // A file that the command writes at its end: refused at once if it cannot be written.
+  CLI::Option* output_file(const std::string& names, std::string& target, const std::string& help);
   // Accepts one of `choices`.
   CLI::Option* choice(const std::string& names, std::string& target, const std::string& type,
                       const Values& choices, const std::string& help);

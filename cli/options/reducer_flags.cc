@@ -9,7 +9,9 @@
 #include "cli/options/configuration.h"
 #include "cli/options/listen_address.h"
 #include "cli/process/version.h"
+#include "config/endpoints.h"
 #include "config/host/host_limits.h"
+#include "config/printable_text.h"
 #include "core/parse_number.h"
 #include "core/revision.h"
 #include "reducer/kernels/fold.h"
@@ -226,6 +228,12 @@ Result<void> ReducerFlags::check() const {
   if (mode_ == "job" && options_.expected_workers == 0)
     return invalid("--mode job requires --expected-workers");
   SLUICE_RETURN_IF_ERROR(config::check_memory_limit("--state-memory", models_.memory_limit));
+  if (const std::string& announce = models_.announce; !announce.empty()) {
+    const auto address = config::parse_endpoints(announce);
+    if (!address || address->size() != 1 || announce.find_first_of("* \r\n\t") != std::string::npos)
+      return invalid("--announce " + config::quoted(announce) + ": expected HOST[:PORT]" +
+                     (address ? "" : "; " + address.error().text));
+  }
   // As read_tls_settings() of the clients: --tls off is a decision, its absence beside files a mistake.
   const Configuration* const configuration = config_file_->configuration;
   const bool is_undecided =

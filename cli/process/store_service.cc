@@ -92,7 +92,9 @@ void StoreService::attach(reducer::ReducerOptions& options) {
 }
 
 Result<void> StoreService::check() const {
-  return options_.folder.empty() ? Result<void>() : config::check_writable_folder(options_.folder);
+  if (options_.folder.empty()) return {};
+  if (!options_.coordinator.empty()) SLUICE_RETURN_IF_ERROR(store::parse_etcd_url(options_.coordinator));
+  return config::check_writable_folder(options_.folder);
 }
 
 Result<void> StoreService::open() {

@@ -75,6 +75,7 @@ class CommandLine(SluiceTest):
         self.assertIn("NCCL_NET_PLUGIN=sluice\n", conf.read_text())
         self.assertEqual(stat.S_IMODE(conf.stat().st_mode), 0o640)
         self.expect_error(1, "Is a directory", "install", "--nccl-conf", self.folder)
+        self.expect_error(64, "the name of the file is empty", "install", "--nccl-conf", "")  # as of a variable that is not set
         self.assertIn("NCCL_NET_PLUGIN=sluice\n/dev/stdout: added NCCL_COLLNET_ENABLE=1\n",
                       self.run_sluice("install", "--nccl-conf", "/dev/stdout").stdout.replace("NCCL_NET_PLUGIN_REF_COUNT=1\n", "", 1))
         need("bind-mounts")
@@ -119,6 +120,18 @@ class CommandLine(SluiceTest):
                           ["demo", "digits", "--reducers", "host:x"]):
             with self.subTest(arguments):
                 self.expect_one_line(self.run_sluice(*arguments, expect=64), "sluice: ")
+
+    def test_an_option_is_no_value(self):
+        for command, option, following in ((["reducer"], "--port-file", "--check-config"), (["top"], "--reducers", "--help"), (["keygen"], "--out", "--help")):
+            self.expect_error(64, f"{option} needs a value; after it comes the option {following}", *command, option, following)
+
+    def test_addresses_of_models_are_checked_before_the_start(self):
+        state = ("reducer", "--check-config", "--state", self.folder / "models")
+        for url in ("etcd://a;b", '"etcd://h:1"', "etcd://h:99999", "etcd://", ",", "h:1"):
+            self.expect_error(78, f'coordinator "{url}": ', *state, "--coordinator", url)
+        for address in ("a;b", '"h:1"', "h:99999", "http://h", "h,i", "*:1", "h:0", " ", "h\r", "\ufeffh"):
+            self.assertIn(": expected HOST[:PORT]", self.expect_error(78, "--announce ", *state, "--announce", address).stderr)
+        self.run_sluice(*state, "--coordinator", "etcd://h:1,[::1]:2", "--announce", "h:1")
 
     def test_a_non_loopback_address_without_a_key_is_rejected(self):
         self.expect_one_line(self.run_sluice("reducer", "--listen", "*:0", expect=64), "key")

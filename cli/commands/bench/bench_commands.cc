@@ -24,8 +24,8 @@ using Arguments = std::vector<std::string>;
 
 void add_output_options(OptionSet& set, std::string& json, std::string& csv) {
   set.group("Output");
-  set.text("--json", json, "FILE", "write results as JSON");
-  set.text("--csv", csv, "FILE", "write results as CSV with raw numbers");
+  set.output_file("--json", json, "write results as JSON");
+  set.output_file("--csv", csv, "write results as CSV with raw numbers");
 }
 
 void add_allreduce(CLI::App& bench, Command& chosen, const Arguments& arguments) {
@@ -176,8 +176,8 @@ void add_soak(CLI::App& bench, Command& chosen, const Arguments& arguments) {
   set.size(
       "--max-growth", o.max_growth,
       "exit 2 when a worker's RSS grows by more than this after the first tenth of the run; 0: no limit");
-  set.text("--json", o.json, "FILE", "write results as JSON");
-  set.text("--csv", o.csv, "FILE", "write the progress lines as CSV with raw numbers");
+  set.output_file("--json", o.json, "write results as JSON");
+  set.output_file("--csv", o.csv, "write the progress lines as CSV with raw numbers");
   flags->worker.add_to(set);
   run_when_selected(*app, chosen, flags, [&arguments](const Flags& f) {
     bench::check(f.options);

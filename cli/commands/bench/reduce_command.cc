@@ -45,8 +45,8 @@ void add_bench_reduce(CLI::App& bench, Command& chosen) {
   set.size("--size", flags->size, "bytes of each source");
   set.number("--sources", flags->options.sources, "number of buffers to sum, 1..256");
   set.duration("--budget", flags->options.budget, "minimum measuring time per row");
-  set.text("--json", flags->options.json_path, "FILE", "write results as JSON");
-  set.text("--csv", flags->options.csv_path, "FILE", "write results as CSV, one line per row of the table");
+  set.output_file("--json", flags->options.json_path, "write results as JSON");
+  set.output_file("--csv", flags->options.csv_path, "write results as CSV, one line per row of the table");
   run_when_selected(*app, chosen, flags, [](const Flags& f) {
     bench::ReduceBenchOptions options = f.options;
     options.bytes = f.size;

@@ -100,8 +100,8 @@ void ReplayFlags::add_replay(OptionSet& set) {
   set.number("-w,--warmup", replay_.warmup, "untimed steps before them")->check(CLI::Range(0U, kMaxSteps));
   set.size("--buffer-limit", replay_.buffer_limit,
            "memory limit for a worker's gradients; buckets share memory when they exceed it");
-  set.text("--json", replay_.json, "FILE", "write results as JSON");
-  set.text("--csv", replay_.csv, "FILE", "write results as CSV, one line per step");
+  set.output_file("--json", replay_.json, "write results as JSON");
+  set.output_file("--csv", replay_.csv, "write results as CSV, one line per step");
 }
 
 void ReplayFlags::reject(std::initializer_list<const CLI::Option*> options, const std::string& other) {

@@ -33,8 +33,8 @@ void add_star(CLI::App& bench, Command& chosen) {
   set.flag("--health", o.health, "start the reducer with --health");
   set.number("--max-ratio", o.max_ratio,
              "exit 2 when the reducer's CPU time exceeds this multiple of the star's; 0: no limit");
-  set.text("--json", o.json, "FILE", "write results as JSON");
-  set.text("--csv", o.csv, "FILE", "write results as CSV, one line per round");
+  set.output_file("--json", o.json, "write results as JSON");
+  set.output_file("--csv", o.csv, "write results as CSV, one line per round");
   run_when_selected(*app, chosen, flags, [](const Flags& f) {
     bench::StarBenchOptions options = f.options;
     options.payload_crc = !f.no_crc;

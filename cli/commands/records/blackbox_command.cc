@@ -67,7 +67,7 @@ void add_blackbox_command(CLI::App& program, Command& chosen) {
                   "files")
       ->type_name("HEX")
       ->take_last();
-  set.text("--json", flags->json, "FILE", "write the same as JSON");
+  set.output_file("--json", flags->json, "write the same as JSON");
   run_when_selected(*app, chosen, flags, run_blackbox);
 }
 
