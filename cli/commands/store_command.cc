@@ -1,6 +1,4 @@
 // Implements `sluice store`: creates, lists, watches, saves and deletes the models that reducers keep.
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 
@@ -9,6 +7,7 @@
 #include "cli/commands/commands.h"
 #include "cli/options/option_set.h"
 #include "cli/options/pool_flags.h"
+#include "config/file_contents.h"
 #include "config/json.h"
 #include "config/pool.h"
 #include "gpu_client/store/store_client.h"
@@ -29,6 +28,8 @@ struct StoreFlags {
   uint64_t from = 0;
   uint32_t count = 0;
 };
+
+constexpr size_t kMaxSpecification = 16 * kMiB;
 
 bench::ExitCode exit_code_of(Errc code) {
   switch (code) {
@@ -52,6 +53,8 @@ T checked(Result<T> result) {
 std::unique_ptr<StoreClient> open(const StoreFlags& flags) {
   store_client::StoreOptions options;
   options.reducers = bench::value_or_fail(config::read_reducers(flags.pool.reducers), bench::kExitUsage);
+  if (options.reducers.empty())
+    throw Failure(bench::kExitUsage, "models are kept by reducers, but the list has none");
   options.identity = flags.pool.credentials.identity();
   options.identity.ranks = 1;
   options.timeout = flags.pool.timeout;
@@ -65,10 +68,9 @@ std::unique_ptr<StoreClient> open_model(const StoreFlags& flags) {
 }
 
 std::string read_specification(const std::string& path) {
-  std::ifstream in(path);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (!in) throw Failure(bench::kExitConfig, "cannot read " + path);
-  return text;
+  return bench::value_or_fail(
+      config::read_text_file(path, kMaxSpecification, config::FileKind::kAny, "the specification"),
+      bench::kExitConfig);
 }
 
 int run_create(const StoreFlags& flags) {

@@ -121,6 +121,9 @@ class CommandLine(SluiceTest):
             with self.subTest(arguments):
                 self.expect_one_line(self.run_sluice(*arguments, expect=64), "sluice: ")
 
+    def test_a_model_needs_a_reducer(self):
+        self.expect_error(64, "models are kept by reducers, but the list has none", "store", "list", "--reducers", "none")
+
     def test_an_option_is_no_value(self):
         for command, option, following in ((["reducer"], "--port-file", "--check-config"), (["top"], "--reducers", "--help"), (["keygen"], "--out", "--help")):
             self.expect_error(64, f"{option} needs a value; after it comes the option {following}", *command, option, following)

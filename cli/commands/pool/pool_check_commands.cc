@@ -71,9 +71,8 @@ void add_check_pool_command(CLI::App& check, Command& chosen) {
       "pool",
       "check that all reducers of a pool accept sessions and that running sessions are on all of them");
   app->footer(
-      "Exit 0: any one reducer can be drained without loss; a pool without sessions is ready too. 69: not "
-      "now, "
-      "with the reasons.");
+      "Exit 0: any one reducer can be drained: fault-tolerant sessions go on without it, others have its "
+      "--drain-timeout to end. A pool without sessions is ready too. 69: not now, with the reasons.");
   auto flags = std::make_shared<PoolFlags>();
   OptionSet set(*app);
   flags->add_to(set);
