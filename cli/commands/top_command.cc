@@ -14,7 +14,6 @@
 #include "cli/commands/top_view.h"
 #include "cli/options/option_set.h"
 #include "cli/options/pool_flags.h"
-#include "config/pool.h"
 #include "core/clock.h"
 
 namespace sluice::cli {
@@ -49,7 +48,7 @@ int run_top(const TopFlags& flags) {
   if (flags.interval < 100 * kMillisecond)
     throw bench::Failure(bench::kExitUsage, "--interval must be at least 100ms");
   const engine::Identity identity = flags.pool.credentials.identity();
-  auto pool = bench::value_or_fail(config::read_reducers(flags.pool.reducers), bench::kExitUsage);
+  auto pool = reducers_of(flags.pool.reducers);
   TopSample previous = query_pool(pool, identity, flags.pool.timeout);
   for (Nanos next = monotonic_now();;) {
     next = std::max(next + flags.interval, monotonic_now());

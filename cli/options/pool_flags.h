@@ -2,9 +2,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/options/credential_flags.h"
 #include "cli/options/option_set.h"
+#include "config/pool.h"
 #include "core/units.h"
 
 namespace sluice::cli {
@@ -17,5 +19,9 @@ struct PoolFlags {
   // This object must outlive the parse.
   void add_to(OptionSet& set);
 };
+
+// Reads the list of an option. Failure kExitUsage: it is not valid; the text names SLUICE_REDUCERS if that is
+// where the list comes from.
+[[nodiscard]] std::vector<config::Endpoint> reducers_of(const std::string& list);
 
 }  // namespace sluice::cli

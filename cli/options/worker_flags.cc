@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "bench/e2e/process/exit_codes.h"
-#include "config/pool.h"
+#include "cli/options/pool_flags.h"
 #include "core/parse_number.h"
 
 namespace sluice::cli {
@@ -71,8 +71,7 @@ void WorkerFlags::check() const {
   if (!trace_.empty()) ::setenv("SLUICE_TRACE", trace_.c_str(), 1);
   if (!bits_.empty()) ::setenv("SLUICE_BITS", bits_.c_str(), 1);
   if (!blackbox_.empty()) ::setenv("SLUICE_BLACKBOX", blackbox_.c_str(), 1);
-  if (const std::string list = pool_list(); !list.empty())
-    (void)bench::value_or_fail(config::read_reducers(list), bench::kExitUsage);
+  if (const std::string list = pool_list(); !list.empty()) (void)reducers_of(list);
   (void)credentials_.identity();
 }
 

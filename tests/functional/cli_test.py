@@ -19,6 +19,11 @@ class CommandLine(SluiceTest):
         for text in texts:
             self.assertIn(text, done.stderr)
 
+    def test_an_invalid_list_names_the_variable_that_has_it(self):
+        for command in (["status"], ["check", "pool"], ["store", "list"], ["bench", "allreduce", "--workers", "2"]):
+            self.expect_error(64, 'sluice: SLUICE_REDUCERS: item 2, "b:0": ', *command, env={"SLUICE_REDUCERS": "a,b:0"})
+        self.expect_error(64, 'sluice: item 2, "b:0": ', "status", "--reducers", "a,b:0")
+
     def test_version_prints_revision_protocol_compiler_and_targets(self):
         text = self.run_sluice("--version").stdout
         self.assertRegex(text, r"^sluice \d+\.\d+\.\d+\nrevision [\w.-]+\nprotocol \d+(-\d+)?\ncompiler (gcc|clang) \S+\nkernel targets of this CPU( \w+)+\n$")
