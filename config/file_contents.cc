@@ -1,6 +1,7 @@
 #include "config/file_contents.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,12 +12,26 @@
 #include <utility>
 
 namespace sluice::config {
+namespace {
+
+constexpr int kWriterTimeoutMs = 5000;
+
+// Waits until read() has something to say. False: the time is over.
+bool is_readable_within(int fd, int timeout_ms) {
+  pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
+  int ready = 0;
+  do ready = ::poll(&wanted, 1, timeout_ms);
+  while (ready < 0 && errno == EINTR);
+  return ready != 0;
+}
+
+}  // namespace
 
 FileContents read_file_contents(const std::string& path, size_t max_bytes, FileKind kind) {
   using Status = FileContents::Status;
   const bool regular = kind == FileKind::kRegular;
-  // Without O_NONBLOCK, open() of a pipe waits for a writer.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | (regular ? O_NONBLOCK : 0));
+  // Without O_NONBLOCK, open() of a pipe waits for a writer without end.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0)
     return {.status = errno == ENOENT || errno == ENOTDIR ? Status::kNotFound : Status::kUnreadable,
             .error = errno};
@@ -29,10 +44,22 @@ FileContents read_file_contents(const std::string& path, size_t max_bytes, FileK
   if (regular && !S_ISREG(info.st_mode)) return {.status = Status::kNotRegular};
   FileContents file;
   std::array<char, 16384> buffer;
+  bool has_waited = false;
   for (;;) {
     const ssize_t n = ::read(fd, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {  // a pipe has a writer, which may be slow
+      (void)is_readable_within(fd, -1);
+      has_waited = true;
+      continue;
+    }
     if (n < 0) return {.status = Status::kUnreadable, .error = errno};
+    if (n == 0 && S_ISFIFO(info.st_mode) && file.text.empty() &&
+        !has_waited) {  // no writer yet, or none any more
+      has_waited = true;
+      if (!is_readable_within(fd, kWriterTimeoutMs)) return {.status = Status::kUnreadable, .error = EPIPE};
+      continue;
+    }
     if (n == 0) return file;
     file.text.append(buffer.data(), static_cast<size_t>(n));
     if (file.text.size() > max_bytes) {
@@ -63,7 +90,8 @@ Result<std::string> read_text_file(const std::string& path, size_t max_bytes, Fi
 }
 
 std::string read_failure(const std::string& shown, const std::string& path, int error) {
-  std::string text = "cannot read " + shown + ": " + std::strerror(error);
+  std::string text = "cannot read " + shown + ": " +
+                     (error == EPIPE ? "no process writes to this pipe" : std::strerror(error));
   struct stat info {};
   // Typical of a container's user, and of a unit with DynamicUser=.
   if (error != EACCES || ::stat(path.c_str(), &info) != 0) return text;

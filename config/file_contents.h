@@ -14,11 +14,12 @@ struct FileContents {
   // kNotFound: no such file or directory. kNotRegular: not a regular file. kTooLong: `text` is truncated.
   enum class Status : uint8_t { kOk, kNotFound, kUnreadable, kNotRegular, kTooLong };
   Status status = Status::kOk;
-  int error = 0;  // errno for kNotFound and kUnreadable
+  int error = 0;  // errno for kNotFound and kUnreadable; EPIPE: a pipe without a writer
   std::string text = {};
 };
 
-// kRegular never blocks. kAny also accepts a pipe, such as a shell's <(...), and waits for its writer.
+// kRegular never blocks. kAny also accepts a pipe, such as a shell's <(...): it waits 5 s for a writer, and
+// then until the writer closes the pipe.
 enum class FileKind : uint8_t { kRegular, kAny };
 
 [[nodiscard]] FileContents read_file_contents(const std::string& path, size_t max_bytes, FileKind kind);

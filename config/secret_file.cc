@@ -3,8 +3,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 
 #include "config/file_contents.h"
 #include "core/text_encoding.h"
@@ -41,16 +39,13 @@ std::optional<Secret> take_secret(std::string_view& text) {
 }  // namespace
 
 Result<SecretFile> read_secret_file(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  // One byte more than the longest accepted file: a larger one is rejected without reading all of it.
-  std::array<char, 4 * kDigits + 1> buffer{};
-  file.read(buffer.data(), buffer.size());
-  if (!file.is_open() || file.bad()) {
-    return fail(Errc::kSystem, read_failure(path, path, errno != 0 ? errno : EIO));
-  }
-  std::string_view rest(buffer.data(), static_cast<size_t>(file.gcount()));
-  const bool is_short = rest.size() < buffer.size();
+  const FileContents file = read_file_contents(path, 4 * kDigits, FileKind::kAny);
+  const bool is_short = file.status != FileContents::Status::kTooLong;
+  if (is_short && file.status != FileContents::Status::kOk)
+    return fail(Errc::kSystem, read_failure(path, path, file.error));
+  std::string_view rest = file.text;
+  if (rest.starts_with("\xEF\xBB\xBF"))
+    return invalid(path + ": begins with a byte order mark (BOM); save the file as UTF-8 without it");
   const auto first = take_secret(rest);
   SecretFile out;
   if (first && !rest.empty()) out.old_secret = take_secret(rest);

@@ -1,10 +1,13 @@
 #include "config/secret_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <thread>
 
 #include "tests/support/temporary_file.h"
 
@@ -50,6 +53,29 @@ TEST(SecretFile, ReportsWhyAFileCannotBeRead) {
   ASSERT_FALSE(read.has_value());
   EXPECT_EQ(read.error().code, Errc::kSystem);
   EXPECT_THAT(read.error().text, HasSubstr("No such file"));
+}
+
+TEST(SecretFile, SaysThatItBeginsWithAByteOrderMark) {
+  EXPECT_THAT(read_secret_file(TemporaryFile("\xEF\xBB\xBF" + secret_text({})).path()).error().text,
+              HasSubstr("begins with a byte order mark"));
+}
+
+TEST(SecretFile, ReadsFromAPipe) {
+  const TemporaryFile file("");
+  ASSERT_EQ(::unlink(file.path().c_str()), 0);
+  ASSERT_EQ(::mkfifo(file.path().c_str(), 0600), 0);
+  EXPECT_THAT(read_secret_file(file.path()).error().text, HasSubstr("no process writes to this pipe"));
+
+  const int reader = ::open(file.path().c_str(), O_RDONLY | O_NONBLOCK);  // lets the writer open it
+  std::jthread writer([&] {
+    std::FILE* const out = std::fopen(file.path().c_str(), "w");
+    std::fputs(secret_text({}).c_str(), out);
+    std::fclose(out);
+  });
+  const auto read = read_secret_file(file.path());
+  EXPECT_TRUE(read.has_value()) << read.error().text;
+  writer.join();
+  ::close(reader);
 }
 
 // As in a container whose user is not the owner of the mounted file.
