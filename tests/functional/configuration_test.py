@@ -313,7 +313,8 @@ class Log(ConfigurationTest):
                 lines = file.read_text().splitlines()
                 self.assertTrue(all(line.startswith(("<6>" + begin, "<4>" + begin)) for line in lines), lines)
         # Neither is a failure information: its whole text has the priority of an error.
-        for arguments in (["reducer", "--lanes", "many"], ["reducer", "--key-file", self.folder / "none"], ["nothing"]):
+        _, used = self.start_reducer()
+        for arguments in (["reducer", "--lanes", "many"], ["reducer", "--key-file", self.folder / "none"], ["nothing"], ["reducer", "--listen", used]):
             with open(self.folder / "failure", "w+", encoding="utf-8") as log:
                 info = os.fstat(log.fileno())
                 done = subprocess.run([sluice_process.PROGRAM, *map(str, arguments)], stderr=log, check=False, timeout=60,

@@ -109,10 +109,13 @@ def tcp_retransmits():
 
 class ContentTest(HttpTest):
     def test_status_equals_sluice_status(self):
-        _, address, port = self.start_http_reducer()
+        _, address, port = self.start_http_reducer("--pool-name", "blue")
         status, headers, text = self.request(port, "/status")
         self.assertEqual((status, headers["Content-Type"], headers["Cache-Control"]), (200, "application/json", "no-store"))
-        self.assertEqual(set(json.loads(text)), set(self.status(address)))
+        shown = json.loads(text)
+        self.assertEqual(set(shown), set(self.status(address)))
+        self.assertEqual((shown["pool"], shown["host"]), ("blue", socket.gethostname()))
+        self.assertIn(address, str(shown))
 
     def test_metrics_count_the_work(self):
         _, address, port = self.start_http_reducer("--lanes", "2")

@@ -101,9 +101,12 @@ class ReducerLifecycleTest(SluiceTest):
         self.assertNotIn("level=warning", job.stderr())
 
     def test_a_reducer_without_descriptors_says_so(self):
+        own, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (own, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard // 2, hard))
         reducer, address = self.start_reducer("--handshake-timeout", "10m")
         pid = reducer.process.pid
-        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        soft = resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
         self.assertEqual(soft, hard, "the reducer raises its soft limit")
         with contextlib.ExitStack() as idle:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")) + 4, hard))

@@ -55,6 +55,21 @@ class Peers(unittest.TestCase):
         self.assertNotIsInstance(caught.exception, peers.PeerCrashed)
 
 
+    def test_compare_reports_a_crash_and_goes_on(self):
+        entry = NAMES[0]
+        broken = self.folder / Path(peers.peer(entry, PROGRAMS).program).name
+        broken.write_text("#!/bin/sh\nkill -SEGV $$\n", encoding="ascii")
+        broken.chmod(0o755)
+        out = self.folder / "out.json"
+        command = [sys.executable, "-B", ROOT / "bench/peers/compare.py", "--loopback", "--sluice", SLUICE, "--peers", self.folder, "--entries", entry,
+                   "--workers", 2, "--reducers", 1, "--sizes", "4K", "--rounds", 2, "--iterations", 2, "--json", out]
+        done = subprocess.run([str(argument) for argument in command], capture_output=True, text=True, timeout=240, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        output = json.loads(out.read_text(encoding="utf-8"))
+        self.assertEqual((output["failures"], output["crashes"]), ([], [{"workers": 2, "entry": entry, "rounds": 2}]))
+        self.assertEqual([row["entry"] for row in output["results"]], ["sluice, 1 reducer"])
+
+
 class PeersOnLoopback(Peers):
     def test_sums_are_correct(self):
         sizes = [4, 40004, 262144]

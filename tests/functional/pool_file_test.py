@@ -60,6 +60,25 @@ class PoolFile(SluiceTest):
         self.runs_on(running, {0, 3})
         self.finish(running)
 
+    def test_a_job_follows_the_list_of_a_config_map(self):
+        """As the kubelet writes it: a link to a link to a folder, which a rename replaces."""
+        self.add_reducers(2)
+        self.file = self.folder / "mounted"
+
+        def write_version(version, number):
+            (self.folder / version).mkdir()
+            self.write(f"{version}/mounted", self.line(number))
+            (self.folder / "..data_tmp").symlink_to(version)
+            os.replace(self.folder / "..data_tmp", self.folder / "..data")
+
+        write_version("v1", 0)
+        self.file.symlink_to("..data/mounted")
+        running = self.soak()
+        self.runs_on(running, {0})
+        write_version("v2", 1)
+        self.runs_on(running, {1})
+        self.finish(running)
+
     def test_an_error_in_the_list_is_logged_and_changes_nothing(self):
         self.add_reducers(2)
         self.list([0])

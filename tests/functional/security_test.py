@@ -6,6 +6,7 @@ import signal
 from sluice_process import SluiceTest, main, row_count, until
 
 UNAUTHENTICATED = re.compile("token|key of the pool|prove|authenticat")
+REFUSALS = 60
 JOIN = ("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "1", "--workers", "2", "--join-timeout", "20s")
 
 
@@ -79,6 +80,13 @@ class SecurityTest(SluiceTest):
         self.run_sluice("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "1", "--workers", "2", "--join-timeout", "2s",
                         "--connect", f"{address},{closed_port}", "--job", "train-7", "--token-file", self.tokens["train-7"], expect=69)
         self.assertEqual(self.status(address, "--key-file", self.key)["refused"]["unauthenticated"], unauthenticated)
+
+    def test_refusals_are_logged_at_a_bounded_rate(self):
+        reducer, address = self.start_reducer("--key-file", self.key)
+        for _ in range(REFUSALS):
+            self.run_sluice("status", "--reducers", address, expect=69)
+        until("all are counted", lambda: self.status(address, "--key-file", self.key)["refused"].get("unauthenticated", 0) >= REFUSALS)
+        self.assertIn(reducer.stderr().count("unauthenticated: "), range(1, REFUSALS // 2))
 
     def test_each_session_has_an_audit_line_without_its_id(self):
         reducer, address = self.start_reducer("--key-file", self.key)

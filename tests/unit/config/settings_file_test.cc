@@ -113,5 +113,20 @@ TEST_F(SettingsFileFixture, APipeIsRejectedWithoutBlocking) {
   EXPECT_THAT(read_settings(path).error().text, HasSubstr("not a regular file"));
 }
 
+TEST_F(SettingsFileFixture, NamesTheUserWhoMayNotReadIt) {
+  const std::string path = folder_ / "a.toml";
+  std::ofstream(path) << "lanes = 1\n";
+  ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(path.c_str(), 0000), 0);
+  const auto read_as_other = [&] {
+    if (::geteuid() == 0 && ::setuid(65532) != 0) ::_exit(2);
+    const auto settings = read_settings(path);
+    std::fputs(settings ? "it was read" : settings.error().text.c_str(), stderr);
+    ::_exit(0);
+  };
+  EXPECT_EXIT(read_as_other(), ::testing::ExitedWithCode(0),
+              "Permission denied; its owner is user [0-9]+ and its mode 0000, but this process is user ");
+}
+
 }  // namespace
 }  // namespace sluice::config
