@@ -2,15 +2,18 @@
 
 results: hooks whose futures wait for futures, names of arguments, split_group, torch.compile. once: one all_reduce. pool: one all_reduce, prints
 "joined", and when stdin has the number of reducers that the session gets, or 0, uses sessions that are opened then. keyed: an all_reduce in groups of the default
-one, whose options have the key $KEY. few: sessions of the library, until one more descriptor lets rank 1 open it. addresses PORT:
+one, whose options have the key $KEY. few: sessions of the library, until one more descriptor lets rank 1 open it. silent: rank 1 waits for a line instead of
+taking part. addresses PORT:
 where a rank would let the others meet by the variables that choose it."""
 
 import faulthandler
+import itertools
 import json
 import os
 import resource
 import sys
 import time
+from datetime import timedelta
 
 import sluice
 import sluice.torch  # noqa: F401
@@ -106,12 +109,17 @@ def compiled():
 
 def polled():
     """What the tensors hold when is_completed() first returns True, which nothing waits for."""
-    listed, reduced, sent = [torch.zeros(1000) for _ in range(2)], torch.zeros(300)[::3], torch.zeros(300)[::3]
-    reduced.fill_(dist.get_rank() + 1)
-    sent.fill_(dist.get_rank() + 5)
+    rank = dist.get_rank()
+    listed, gathered = [[torch.zeros(1000) for _ in range(2)] for _ in range(2)]
+    reduced, sent, scattered = [torch.zeros(300)[::3] for _ in range(3)]
+    reduced.fill_(rank + 1)
+    sent.fill_(rank + 5)
+    mine = torch.full((1000,), rank + 1.0)
     found = []
-    for work, tensors in ((dist.all_gather(listed, torch.full((1000,), dist.get_rank() + 1.0), async_op=True), listed),
-                          (dist.all_reduce(reduced, async_op=True), [reduced]), (dist.broadcast(sent, 1, async_op=True), [sent])):
+    for work, tensors in ((dist.all_gather(listed, mine, async_op=True), listed), (dist.all_reduce(reduced, async_op=True), [reduced]),
+                          (dist.broadcast(sent, 1, async_op=True), [sent]),
+                          (dist.reduce_scatter(scattered, [torch.full((100,), rank + 1.0), torch.full((100,), rank + 3.0)], async_op=True), [scattered]),
+                          (dist.gather(mine, None if rank else gathered, async_op=True), [] if rank else gathered)):
         while not work.is_completed():
             time.sleep(0.001)
         found.append([t[-1].item() for t in tensors])
@@ -125,11 +133,11 @@ def multiplied():
 
 
 def refused():
-    """The errors for the sixth tensor of one as the root."""
+    """The errors for tensors as the root that the list of one does not have."""
     errors = []
-    for name, kind in (("broadcast", c10d.BroadcastOptions), ("reduce", c10d.ReduceOptions)):
+    for (name, kind), root in itertools.product((("broadcast", c10d.BroadcastOptions), ("reduce", c10d.ReduceOptions)), (5, -1)):
         options = kind()
-        options.rootTensor = 5
+        options.rootTensor = root
         try:
             getattr(dist.group.WORLD, name)([torch.ones(1)], options).wait()
             errors.append("no error")
@@ -195,6 +203,19 @@ def few_descriptors():
     return opened
 
 
+def silent():
+    """The error of rank 0 about a rank that does not take part, and the seconds until then."""
+    if dist.get_rank() == 1:
+        sys.stdin.readline()
+        return None
+    begun = time.monotonic()
+    try:
+        dist.all_reduce(torch.ones(1), async_op=True).wait(timedelta(milliseconds=500))
+    except dist.DistBackendError as error:
+        return [str(error), time.monotonic() - begun]
+    return ["no error", 0]
+
+
 def addresses(port):
     found = {}
     for variable, value in (("SLUICE_IFNAME", "l"), ("SLUICE_IFNAME", "=l"), ("GLOO_SOCKET_IFNAME", "lo"), ("SLUICE_RENDEZVOUS", f"localhost:{port}"),
@@ -217,7 +238,7 @@ def main():
         print(json.dumps(addresses(*rest)))
         return
     join_torch(backend, **({"pg_options": sluice.torch.Options(job="train-7", key_file=os.environ["KEY"])} if mode == "keyed" else {}))
-    modes = {"results": lambda: results(backend), "once": lambda: nested(0).wait(), "pool": later_sessions, "keyed": keyed, "few": few_descriptors}
+    modes = {"results": lambda: results(backend), "once": lambda: nested(0).wait(), "pool": later_sessions, "keyed": keyed, "few": few_descriptors, "silent": silent}
     print(json.dumps(modes[mode]()))
     dist.destroy_process_group()
 

@@ -1,6 +1,7 @@
 """The backend "sluice" where torch promises the same of every backend: results are compared with those of gloo in the same script."""
 
 import json
+import re
 import signal
 import unittest
 from pathlib import Path
@@ -32,13 +33,24 @@ class TorchConformance(TorchTest):
 
     def test_returns_what_gloo_returns(self):
         gloo, sluice = ([json.loads(printed) for printed in self.outputs(self.job(backend, "results"))] for backend in ("gloo", "sluice"))
-        for of_gloo, ours in zip(gloo, sluice):
-            self.assertEqual(ours.pop("polled"), [[1, 2], [3], [6]])
+        for rank, (of_gloo, ours) in enumerate(zip(gloo, sluice)):
+            self.assertEqual(ours.pop("polled"), [[1, 2], [3], [6], [[3], [7]][rank], [[1, 2], []][rank]])
             self.assertEqual(ours.pop("multiplied"), [[0, 12], [4, 16], [8, 20]])
             self.assertEqual(ours.pop("nested"), 5)
-            for error in ours["refused"]:
-                self.assertIn("invalid root tensor: 5", error)
+            for error, root in zip(ours["refused"], (5, -1, 5, -1), strict=True):
+                self.assertIn(f"invalid root tensor: {root}", error)
             self.assertEqual(ours, of_gloo)
+
+    def test_a_timeout_tells_the_time_that_passed(self):
+        ranks = self.job("sluice", "silent")
+        text, seconds = json.loads(ranks[0].stdout.readline())
+        ranks[1].stdin.write("\n")
+        ranks[1].stdin.flush()
+        self.outputs(ranks)
+        waited = re.match(r"Timed out after ([\d.]+) s, the group's limit is 0\.5 s: ", text)
+        self.assertIsNotNone(waited, text)
+        self.assertAlmostEqual(float(waited[1]), 0.5, delta=0.01)
+        self.assertGreaterEqual(seconds, 0.5)
 
     def test_a_second_attempt_finds_the_keys_of_the_first_in_the_store(self):
         store = str(self.folder / "store")
