@@ -4,6 +4,8 @@ import shutil
 
 from nccl_player import PlayerTest, library_beside_plugin, main
 
+OTHER_PLUGINS = {"NCCL_GPUDIRECTTCPX_CTRL_DEV": "GPUDirect-TCPX", "NCCL_FASTRAK_CTRL_DEV": "GPUDirect-TCPXO", "NCCL_GIB_ENABLE": "gIB (RoCE of Google Cloud)"}
+
 
 class CheckPlugin(PlayerTest):
     def setUp(self):
@@ -57,6 +59,10 @@ class CheckPlugin(PlayerTest):
         self.assertEqual(self.warnings(), [])
         (warning,) = self.warnings(OFI_NCCL_PROTOCOL="RDMA", FI_PROVIDER="efa")
         self.assertIn("aws-ofi-nccl (EFA); NCCL_NET_PLUGIN=sluice replaces it", warning)
+        for name, plugin in OTHER_PLUGINS.items():
+            with self.subTest(name):
+                (warning,) = self.warnings(**{name: "1"})
+                self.assertIn(f"{plugin}; NCCL_NET_PLUGIN=sluice replaces it", warning)
         shutil.copy(self.library, self.folder / "libnccl-net.so")
         (warning,) = self.warnings(LD_LIBRARY_PATH=str(self.folder))
         self.assertIn(f"{self.folder}/libnccl-net.so; ", warning)
