@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHECKS = {
     "includes follow the arrows": lambda tree: tree_rules.check_includes(tree, RULES),
     "headers are included once": tree_rules.check_pragma_once,
+    "clang-tidy sees every header": tree_rules.check_tidy_filter,
     "Python modules import in one direction": tree_rules.check_python_circles,
     "files are short": lambda tree: tree_rules.check_sizes(tree, RULES),
     "folders are short": lambda tree: tree_rules.check_folders(tree, RULES),
@@ -103,6 +104,9 @@ class Rules(unittest.TestCase):
 
     def test_a_header_without_pragma_once_is_found(self):
         self.expect_problems("headers are included once", 1, {"core/a.h": "// #pragma once\n", "core/b-inl.h": ""})
+
+    def test_a_header_that_clang_tidy_does_not_see_is_found(self):
+        self.expect_problems("clang-tidy sees every header", 1, {".clang-tidy": "HeaderFilterRegex: '/(wire|transport)/[^/]+$'\n", "wire/a.h": "", "room/b.h": ""})
 
     def test_a_circle_of_python_modules_is_found(self):
         folder = "gpu_client/python/src/p/"
