@@ -21,6 +21,12 @@
 namespace sluice::cli {
 namespace {
 
+// A pipe is empty after the first reading.
+bool is_pipe(const std::string& path) {
+  struct stat status = {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode);
+}
+
 constexpr uint32_t kMaxLaneThreads = 1024;
 constexpr Nanos kMaxTimeout = 168 * 3600 * kSecond;  // a week
 constexpr Bounds<Nanos> kAnyTime = {.min = 0, .max = kMaxTimeout};
@@ -247,12 +253,13 @@ Result<void> ReducerFlags::check() const {
       return invalid(
           std::string(option) +
           " is set, but TLS is not switched on; add --tls require, or --tls off to run without TLS");
-    // A pipe is empty after the first reading.
-    struct stat status = {};
-    if (!models_.folder.empty() && ::stat(file.c_str(), &status) == 0 && S_ISFIFO(status.st_mode))
+    if (!models_.folder.empty() && is_pipe(file))
       return invalid(std::string(option) + " " + file +
                      ": is a pipe, but with --state it is read twice; use a file");
   }
+  if (is_pipe(options_.key_file))
+    return invalid("--key-file " + options_.key_file +
+                   ": is a pipe, but the key is read more than once, also at SIGHUP; use a file");
   return {};
 }
 

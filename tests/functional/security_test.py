@@ -1,7 +1,9 @@
 """Authentication by keys and tokens between real processes."""
 
+import os
 import re
 import signal
+import threading
 
 from sluice_process import SluiceTest, main, row_count, until
 
@@ -80,6 +82,16 @@ class SecurityTest(SluiceTest):
         self.run_sluice("bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "1", "--workers", "2", "--join-timeout", "2s",
                         "--connect", f"{address},{closed_port}", "--job", "train-7", "--token-file", self.tokens["train-7"], expect=69)
         self.assertEqual(self.status(address, "--key-file", self.key)["refused"]["unauthenticated"], unauthenticated)
+
+    def test_the_key_of_a_reducer_is_no_pipe(self):
+        """It is read again at SIGHUP. Clients read theirs once."""
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for mode, code in (((), 64), (("--check-config",), 78)):
+            self.expect_error(code, f"--key-file {pipe}: is a pipe, but the key is read more than once", "reducer", "--listen", "127.0.0.1:0", "--key-file", pipe, *mode)
+        _, address = self.start_reducer("--key-file", self.key)
+        threading.Thread(target=pipe.write_bytes, args=(self.key.read_bytes(),), daemon=True).start()
+        self.run_sluice("status", "--reducers", address, "--key-file", pipe)
 
     def test_refusals_are_logged_at_a_bounded_rate(self):
         reducer, address = self.start_reducer("--key-file", self.key)
