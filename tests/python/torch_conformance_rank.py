@@ -1,16 +1,17 @@
 """usage: torch_conformance_rank.py BACKEND MODE: a rank of two that use what torch promises of every backend. Prints JSON with the results.
 
-results: hooks whose futures wait for futures, names of arguments, split_group, torch.compile. once: one all_reduce. pool: one all_reduce, prints
-"joined", and when stdin has the number of reducers that the session gets, or 0, uses sessions that are opened then. keyed: an all_reduce in groups of the default
-one, whose options have the key $KEY. few: sessions of the library, until one more descriptor lets rank 1 open it. silent: rank 1 waits for a line instead of
-taking part. addresses PORT:
-where a rank would let the others meet by the variables that choose it."""
+results: hooks whose futures wait for futures, names of arguments, split_group, torch.compile. once: one all_reduce. pool: one
+all_reduce, prints "joined", and when stdin has the number of reducers that the session gets, or 0, uses sessions that are opened then.
+keyed: an all_reduce in groups of the default one, whose options have the key $KEY. few: sessions of the library, until one more
+descriptor lets rank 1 open it. silent: rank 1 waits for a line instead of taking part. restarted: rank 1 of torchrun's first attempt
+fails. addresses PORT: where a rank would let the others meet by the variables that choose it."""
 
 import faulthandler
 import itertools
 import json
 import os
 import resource
+import signal
 import sys
 import time
 from datetime import timedelta
@@ -216,6 +217,18 @@ def silent():
     return ["no error", 0]
 
 
+def restarted():
+    """The sum in the second attempt, and the number of restarts."""
+    x = torch.ones(1)
+    dist.all_reduce(x)
+    restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    if restarts == 0 and dist.get_rank() == 1:
+        os._exit(1)  # without a goodbye to the other
+    if restarts == 0:
+        signal.pause()  # until torchrun ends the attempt
+    return [x.item(), restarts]
+
+
 def addresses(port):
     found = {}
     for variable, value in (("SLUICE_IFNAME", "l"), ("SLUICE_IFNAME", "=l"), ("GLOO_SOCKET_IFNAME", "lo"), ("SLUICE_RENDEZVOUS", f"localhost:{port}"),
@@ -238,7 +251,7 @@ def main():
         print(json.dumps(addresses(*rest)))
         return
     join_torch(backend, **({"pg_options": sluice.torch.Options(job="train-7", key_file=os.environ["KEY"])} if mode == "keyed" else {}))
-    modes = {"results": lambda: results(backend), "once": lambda: nested(0).wait(), "pool": later_sessions, "keyed": keyed, "few": few_descriptors, "silent": silent}
+    modes = {"results": lambda: results(backend), "once": lambda: nested(0).wait(), "pool": later_sessions, "keyed": keyed, "few": few_descriptors, "silent": silent, "restarted": restarted}
     print(json.dumps(modes[mode]()))
     dist.destroy_process_group()
 

@@ -62,6 +62,14 @@ class TorchConformance(TorchTest):
             rank.communicate()
         self.assertEqual(self.outputs(reversed(self.job("sluice", "once", STORE=store))), ["0\n"] * 2)
 
+    def test_torchrun_restarts_the_ranks(self):
+        """The store of torchrun's agent keeps the keys of the first attempt."""
+        _, address = self.start_reducer()
+        command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.1", "--master-addr", "127.0.0.1",
+                   "--master-port", str(self.reserve_port()), Path(__file__).with_name(RANK), "sluice", "restarted"]
+        (printed,) = self.outputs([self.python(*command, SLUICE_REDUCERS=address, INIT="env://")])
+        self.assertEqual(printed.count("[2.0, 1]"), 2, printed)
+
     def test_later_sessions_use_the_reducers_that_are_left(self):
         for end in ("kill", "drain"):
             (_, kept), (leaving, other) = self.start_reducer(), self.start_reducer()
