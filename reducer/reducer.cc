@@ -1,6 +1,7 @@
 #include "reducer/reducer.h"
 
 #include <sched.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -278,6 +279,13 @@ Result<config::SecretFile> read_pool_keys(const ReducerOptions& options, bool at
 Result<void> check_options(const ReducerOptions& options) {
   auto credentials = check_and_load(options);
   if (!credentials) return tl::unexpected(std::move(credentials.error()));
+  if (options.transport == config::LaneTransport::kRdma) {
+    if (auto rdma = find_rdma_offer(options); !rdma) return tl::unexpected(std::move(rdma.error()));
+  }
+  const transport::tcp::Socket probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto applied = transport::tcp::apply_options(
+      probe.fd(), {.buffer_bytes = 0, .congestion_control = options.congestion_control, .local_address = {}});
+  if (!applied.congestion_control_set) return fail(Errc::kInvalidArgument, applied.note);
   return {};
 }
 

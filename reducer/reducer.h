@@ -122,7 +122,7 @@ struct ReducerOptions : ReloadableOptions {
 // The pool keys of these options, read when a reducer starts or when it is reconfigured. Requires a key_file.
 [[nodiscard]] Result<config::SecretFile> read_pool_keys(const ReducerOptions& options, bool at_reload);
 
-// The checks of start() that need no socket, device or thread. Errors: kInvalidArgument (contradicting
+// The checks of start() that need no listening socket and no thread. Errors: kInvalidArgument (contradicting
 // options, unusable key or certificate), kSystem.
 [[nodiscard]] Result<void> check_options(const ReducerOptions& options);
 

@@ -202,6 +202,9 @@ class Check(ConfigurationTest):
         self.expect_line(78, "listening on a non-loopback address needs a key file (--key-file, created by sluice keygen), or --insecure if every "
                              "host on the network is trusted", "--check-config", "--listen", "*:7470")
         self.run_sluice("reducer", "--check-config", "--key-file", self.make_key(), "--listen", "*:7470")
+        self.expect_error(78, 'cannot set congestion control "none"', "reducer", "--check-config", "--congestion-control", "none")
+        self.run_sluice("reducer", "--check-config", "--congestion-control", "reno")
+        self.expect_error(78, "no RDMA device", "reducer", "--check-config", "--transport", "rdma", "--ib-hca", "=none")
 
 
     def test_an_overridden_value_is_named_with_what_overrides_it(self):
