@@ -107,7 +107,8 @@ class FilesOfAReducerTest(SluiceTest):
         certificate, key = self.folder / "reducer.crt", self.folder / "reducer.key"
         other_key, locked, text = self.folder / "ca.key", self.folder / "locked.key", self.write("notes.pem", "no certificate\n")
         subprocess.run(["openssl", "ec", "-in", key, "-aes256", "-passout", "pass:x", "-out", locked], check=True, capture_output=True, timeout=60)
-        absent = self.folder / "absent.pem"
+        absent, other_type = self.folder / "absent.pem", self.folder / "rsa.key"
+        subprocess.run(["openssl", "genrsa", "-out", other_type, "2048"], check=True, capture_output=True, timeout=60)
         expired, expired_ca = self.expired(certificate, key), self.expired(authority.ca, authority.ca_key)
         cases = (
             (("--tls-cert", absent), f"certificate {absent}: No such file or directory"),
@@ -118,6 +119,7 @@ class FilesOfAReducerTest(SluiceTest):
             (("--tls-cert", certificate), f"private key {certificate}: the file has no such PEM block"),
             (("--tls-cert", certificate, "--tls-key", locked), f"private key {locked}: the key has a password; remove it"),
             (("--tls-cert", certificate, "--tls-key", other_key), f"private key {other_key} is not that of certificate {certificate}"),
+            (("--tls-cert", certificate, "--tls-key", other_type), f"private key {other_type} is not that of certificate {certificate}"),
             (("--tls-cert", good, "--tls-client-ca", absent), f"certificate authority {absent}: No such file or directory"),
             (("--tls-cert", good, "--tls-client-ca", text), f"certificate authority {text}: "),
             (("--tls-cert", good, "--tls-client-ca", expired_ca), f"certificate authority {expired_ca} expired on 20"),

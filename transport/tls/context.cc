@@ -115,6 +115,9 @@ bool load_certificate(SSL_CTX* c, const SluiceTlsFiles& files, const ErrorText& 
       return error.write({"private key ", key, " is not that of certificate ", files.certificate});
     return error.refuse("private key", key);
   }
+  // OpenSSL compares a key only with a certificate of the same type, RSA or elliptic curve.
+  if (SSL_CTX_check_private_key(c) != 1)
+    return error.write({"private key ", key, " is not that of certificate ", files.certificate});
   return true;
 }
 
