@@ -24,7 +24,7 @@ namespace sluice::reducer {
 // The token that a client must prove.
 struct Credential {
   wire::Digest token{};
-  bool has_key_id = false;  // the client has shown with HELLO that it holds the token
+  bool has_key_id = false;  // HELLO names the key; the proof decides
 };
 
 class AdmissionPolicy {

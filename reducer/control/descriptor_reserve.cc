@@ -30,7 +30,7 @@ void DescriptorReserve::refuse(Socket socket, const std::string& text) {
       wire::encode_message(wire::Refused{{.code = Errc::kTooMany, .rank = wire::kNoRank, .text = text}}, 0);
   (void)::send(socket.fd(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   ::shutdown(socket.fd(), SHUT_WR);
-  if (refused_.empty()) refused_at_ = monotonic_now();
+  refused_at_ = monotonic_now();
   refused_.push_back(std::move(socket));
 }
 

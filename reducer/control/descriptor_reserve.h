@@ -36,7 +36,7 @@ class DescriptorReserve {
   const size_t size_;
   std::vector<transport::tcp::Socket> reserved_;
   std::vector<transport::tcp::Socket> refused_;
-  Nanos refused_at_ = 0;  // the first of them
+  Nanos refused_at_ = 0;  // the last of them
 };
 
 }  // namespace sluice::reducer

@@ -219,6 +219,15 @@ TEST_F(Authentication, RefusesWrongAndMissingTokensWithoutAReservation) {
   EXPECT_TRUE(eventually_counted("refused", "unauthenticated", 3));
 }
 
+TEST_F(Authentication, CountsAClientThatSendsSomethingElseThanItsProof) {
+  ScriptedConnection c(port());
+  wire::Hello hello;
+  hello.job = "a";
+  c.handshake(hello);
+  c.send(wire::LeaveAck{});
+  EXPECT_TRUE(eventually_counted("refused", "unauthenticated", 1));
+}
+
 TEST_F(Authentication, RequiresAProofOnEveryConnection) {
   const auto token = wire::job_token(key_, "a");
   ScriptedMember m(port(), {.session = session_id(3), .rank = 0, .ranks = 1, .token = token, .job = "a"});

@@ -35,12 +35,14 @@ void Connection::report_unauthenticated(const std::string& why) {
   loop_.audit().write_unauthenticated(peer(), wire::job_name(hello_), why);
 }
 
-// A client that refuses the reducer's proof or certificate may only close. One with a key id has the token,
-// and left for another reason.
+// A client that refuses the reducer's proof or certificate may only close; one that proves nothing may also
+// send something else. The key id of a HELLO says that the token is known, so that the client left for
+// another reason. It opens nothing: a recorded one can be sent again.
 bool Connection::has_left_unproved(Errc reason) const noexcept {
   const bool has_proof_ahead = state_ == State::kSecuring || (state_ == State::kRequest && credential_);
   return has_proof_ahead && !(credential_ && credential_->has_key_id) &&
-         (reason == Errc::kClosed || reason == Errc::kReset || reason == Errc::kTimeout);
+         (reason == Errc::kClosed || reason == Errc::kReset || reason == Errc::kTimeout ||
+          is_bad_frame(reason));
 }
 
 Connection::PoolKey Connection::pool_key() const {

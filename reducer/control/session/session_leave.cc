@@ -76,6 +76,7 @@ void Session::acknowledge_leave(uint32_t rank) {
   RankState& r = ranks_[rank];
   if (r.leave_acked) return;
   r.leave_acked = true;
+  r.reported_path.stalled = 0;
   if (r.control) {
     r.control->send(wire::LeaveAck{});
     r.control->finish();
