@@ -225,8 +225,9 @@ sluice_status sluice_session_reducers(sluice_session* session, char* text, size_
     std::string list;
     for (const sluice::config::Endpoint& reducer : session->engine->usable_reducers())
       (list += list.empty() ? "" : ",") += sluice::config::to_string(reducer);
+    if (list.empty()) list = sluice::config::kNoReducers;
     if (list.size() >= text_size) return SLUICE_INVALID_ARGUMENT;
-    copy_text(list.empty() ? "none" : list, text, text_size);
+    copy_text(list, text, text_size);
     return SLUICE_OK;
   });
 }

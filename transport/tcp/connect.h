@@ -28,7 +28,7 @@ namespace sluice::transport::tcp {
                                          const Deadline& until);
 
 // Binds and listens. With port 0 the kernel chooses the port, which bound_port() returns. An empty host means
-// all addresses, IPv6 and IPv4. A port in use is kSystem with "address already in use" in the text.
+// all addresses, IPv6 and IPv4. A port in use is kAddressInUse.
 // `applied`, if given, receives the result of the options even when listening fails.
 [[nodiscard]] Result<Socket> listen_on(const std::string& host, uint16_t port, const SocketOptions& options,
                                        int backlog = 1024, AppliedOptions* applied = nullptr);

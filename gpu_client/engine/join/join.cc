@@ -261,7 +261,8 @@ class JoinProcedure {
   }
   // Ranks with different lists meet at different reducers, or disagree there. No reducer sees both lists.
   [[nodiscard]] Error add_own_list(Error error) const {
-    if (error.code != Errc::kJoinTimeout && error.code != Errc::kMismatch) return error;
+    const bool is_named = error.code == Errc::kJoinTimeout || error.code == Errc::kMismatch;
+    if (!is_named || options_.reducers.empty()) return error;
     error.text += error.code == Errc::kJoinTimeout
                       ? "; if they run, their list of reducers may differ from this rank's: "
                       : "; this rank's list of reducers: ";

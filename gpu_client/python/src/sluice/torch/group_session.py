@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from contextlib import suppress
 from datetime import timedelta
@@ -19,6 +20,7 @@ SESSIONS = 3  # that a group may open: for all operations, for large all-gathers
 _REDUCERS = "SLUICE_REDUCERS"
 # The first sessions of the groups of this process that have dedicated reducers, and the list with which each was configured.
 _pools: weakref.WeakKeyDictionary[Session, Optional[str]] = weakref.WeakKeyDictionary()
+_pools_lock = threading.Lock()  # a thread may create a group while another gathers
 
 
 class GroupSessions(NamedTuple):
@@ -45,7 +47,8 @@ class GroupSessions(NamedTuple):
         configured = os.environ.get(_REDUCERS)
         if session.stats().reducers > 0:
             if index == 0:
-                _pools[session] = configured
+                with _pools_lock:
+                    _pools[session] = configured
             if self.rank == 0 and reducers not in (None, configured) and configured:
                 with suppress(Error):  # keep_results is off: the session has these reducers to its end
                     session.set_reducers(configured)  # watches the file, and adds reducers that come back
@@ -68,7 +71,9 @@ def agree(store: dist.Store, rank: int, ranks: int, options: Options, timeout: t
 
 def present_reducers() -> Optional[str]:
     """Returns the reducers that serve this process's groups, or None if these have the configured ones, or there are no such groups."""
-    for session, configured in list(_pools.items()):
+    with _pools_lock:
+        pools = list(_pools.items())
+    for session, configured in pools:
         try:
             if configured != os.environ.get(_REDUCERS) or session.error() is not None:
                 continue
