@@ -178,10 +178,17 @@ CLI::Option* OptionSet::text(const std::string& names, std::string& target, cons
 }
 
 CLI::Option* OptionSet::output_file(const std::string& names, std::string& target, const std::string& help) {
-  return text(names, target, "FILE", help, [](const std::string& path) {
-    const auto checked = path.empty() ? Result<void>() : config::check_output_file(path);
+  return text(names, target, "FILE", help, [names, outputs = outputs_](const std::string& path) {
+    if (path.empty()) return std::string();
+    outputs->files->insert_or_assign(names.substr(names.find("--")), path);
+    const auto checked = outputs->are_taken ? Result<void>() : config::check_output_file(path);
     return checked ? std::string() : checked.error().text;
   });
+}
+
+std::shared_ptr<const OptionSet::OutputFiles> OptionSet::take_output_files() {
+  outputs_->are_taken = true;
+  return outputs_->files;
 }
 
 CLI::Option* OptionSet::choice(const std::string& names, std::string& target, const std::string& type,

@@ -13,6 +13,7 @@ namespace sluice::cli {
 using bench::Failure;
 
 void WorkerFlags::add_to(OptionSet& set) {
+  output_files_ = set.take_output_files();
   set.group("Workers and reducers");
   set.number("--workers", workers_, "number of workers");
   set.text(
@@ -66,6 +67,12 @@ void WorkerFlags::add_to(OptionSet& set) {
 
 void WorkerFlags::check() const {
   if (workers_ == 0) throw Failure(bench::kExitUsage, "--workers must be at least 1");
+  if (rank_ <= 0) {  // the others write none, and their hosts need not have the folder
+    for (const auto& [option, path] : *output_files_) {
+      if (const auto checked = config::check_output_file(path); !checked)
+        throw Failure(bench::kExitUsage, fmt::format("{} {}: {}", option, path, checked.error().text));
+    }
+  }
   // The library, the workers and the reducers of this run read these variables.
   if (!transport_.empty()) ::setenv("SLUICE_TRANSPORT", transport_.c_str(), 1);
   if (!trace_.empty()) ::setenv("SLUICE_TRACE", trace_.c_str(), 1);

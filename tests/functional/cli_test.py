@@ -24,6 +24,12 @@ class CommandLine(SluiceTest):
             self.expect_error(64, 'sluice: SLUICE_REDUCERS: item 2, "b:0": ', *command, env={"SLUICE_REDUCERS": "a,b:0"})
         self.expect_error(64, 'sluice: item 2, "b:0": ', "status", "--reducers", "a,b:0")
 
+    def test_only_the_rank_that_writes_results_checks_their_file(self):
+        job = ("bench", "allreduce", "--workers", "2", "--json", self.folder / "none/results.json")
+        self.expect_error(64, f"sluice: --json {job[-1]}: cannot write to {self.folder}/none: No such file or directory", *job)
+        address = f"127.0.0.1:{self.reserve_port()}"
+        self.expect_error(69, "rank 1 cannot join the session", *job, "--rank", "1", "--session", "0badcafe" * 4, "--connect", address, "--join-timeout", "1s")
+
     def test_version_prints_revision_protocol_compiler_and_targets(self):
         text = self.run_sluice("--version").stdout
         self.assertRegex(text, r"^sluice \d+\.\d+\.\d+\nrevision [\w.-]+\nprotocol \d+(-\d+)?\ncompiler (gcc|clang) \S+\nkernel targets of this CPU( \w+)+\n$")

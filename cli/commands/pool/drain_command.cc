@@ -66,13 +66,14 @@ Result<StatusAnswer> ask(const DrainTarget& target, wire::Purpose purpose) {
 // Returns the answer of a reducer that drains from now on.
 StatusAnswer start_drain(const DrainTarget& target) {
   auto answer = ask(target, wire::Purpose::kStatus);
+  // Of the status: a reducer without a key refuses drains from other hosts with the same code.
+  const bool lacks_key = !answer && answer.error().code == Errc::kUnauthenticated && !target.identity.token;
   if (answer && (answer->welcome.features & wire::kFeatureDrain) == 0)
     throw Failure(bench::kExitUnavailable,
                   fmt::format("{}: its version ({}) cannot be drained by a command; send SIGTERM on its host",
                               target.name, config::printable(answer->welcome.software)));
   if (answer) answer = ask(target, wire::Purpose::kDrain);
   if (answer) return std::move(*answer);
-  const bool lacks_key = answer.error().code == Errc::kUnauthenticated && !target.identity.token;
   throw Failure(bench::kExitUnavailable,
                 answer.error().text + (lacks_key ? "; a drain needs the pool key, not a job token" : ""));
 }

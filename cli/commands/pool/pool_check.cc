@@ -66,7 +66,9 @@ PoolCheck check_pool(const PoolSample& sample) {
   }
   for (const auto& [id, places] : sessions) {
     for (const PoolSample::Reducer& answer : sample.reducers) {
-      if (answer.status.is_null() || places.reducers.contains(answer.name)) continue;
+      if (answer.status.is_null() || answer.status.value("draining", false))
+        continue;  // a problem of its own
+      if (places.reducers.contains(answer.name)) continue;
       if (const auto last = last_listed.find(answer.name); last != last_listed.end() && id > last->second)
         continue;
       check.problems.push_back(fmt::format("session {} is not on reducer {}", id, answer.name));

@@ -66,6 +66,13 @@ TEST(PoolCheck, NamesReducersThatDoNotAcceptSessions) {
               ElementsAre("reducer a: draining, 0 sessions, version 1", "reducer b: connection refused"));
 }
 
+TEST(PoolCheck, MissesNoSessionOnADrainingReducer) {
+  const json sessions = list({session("1")});
+  PoolSample sample{.reducers = {reducer("a", sessions, 1), reducer("b", sessions, 1)}};
+  sample.reducers[0].status["draining"] = true;
+  EXPECT_THAT(check_pool(sample).problems, ElementsAre("reducer a: draining, 1 sessions, version 1"));
+}
+
 // A status lists the first sessions by id. Whether later ones are there is unknown.
 TEST(PoolCheck, JudgesOnlyWhatALongListShows) {
   const PoolSample sample{
