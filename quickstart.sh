@@ -50,7 +50,7 @@ install_packages "${BUILD_PACKAGES[@]}" || exit "$EXIT_UNAVAILABLE"
 check_tools
 echo "== 2. build/release"
 BUILD_TARGETS=(sluice_program sluice_client sluice_nccl_plugin)
-build_preset release -DSLUICE_TESTS=OFF
+build_preset release -DSLUICE_TESTS=OFF -DSLUICE_PORTABLE=AUTO
 if ((!run_demo)); then
   echo "built: build/release/bin/sluice"
   exit 0

@@ -81,14 +81,14 @@ build_release() {
 
 case $only in
   libraries)
-    static_libraries
+    static_libraries || exit "$EXIT_UNAVAILABLE"
     exit
     ;;
   build)
     check_machine
     check_tools
     static_libraries || echo "release.sh: the programs are linked with this machine's libraries" >&2
-    build_release
+    build_release -DSLUICE_PORTABLE=AUTO
     exit
     ;;
 esac
@@ -144,7 +144,7 @@ tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --n
 
 echo "== 4. bill of materials, checksums"
 /usr/bin/python3 -B scripts/bill_of_materials.py "$out"
-(cd "$out" && sha256sum -- *.deb *.tar.gz *.whl *.spdx.json >SHA256SUMS)
+(cd "$out" && shopt -s nullglob && sha256sum -- {sluice,libsluice,libnccl-net-sluice}*.{deb,tar.gz,whl,spdx.json} >SHA256SUMS)
 if [[ "$images" != none ]]; then
   echo "== 5. images"
   deploy/docker/build.sh --tool "$images" --packages "$out" ${base:+--base "$base"}

@@ -237,12 +237,12 @@ if [[ $mode != labels ]]; then
 fi
 if [[ $mode == short ]]; then
   # Without SLUICE_WERROR, which would compile again what quickstart.sh has built.
-  step "build release" build_preset release -DSLUICE_TESTS=ON -DSLUICE_LONG_TESTS=OFF || finish
+  step "build release" build_preset release -DSLUICE_PORTABLE=AUTO -DSLUICE_TESTS=ON -DSLUICE_LONG_TESTS=OFF || finish
   run_tests release -L "$(labels_regex "${SHORT_LABELS[@]}")" -LE '^long$'
   end_beside
   finish
 fi
-step "build release" build_preset release -DSLUICE_TESTS=ON -DSLUICE_LONG_TESTS=ON -DSLUICE_WERROR=ON || finish
+step "build release" build_preset release -DSLUICE_PORTABLE=AUTO -DSLUICE_TESTS=ON -DSLUICE_LONG_TESTS=ON -DSLUICE_WERROR=ON || finish
 if [[ $mode == labels ]]; then
   run_tests release -C torch -L "$(labels_regex "${labels[@]}")" # ctest skips the tests with the label torch in other configurations
   finish

@@ -65,6 +65,16 @@ find_package(nlohmann_json REQUIRED)
 
 file(GLOB archives "${SLUICE_ARCHIVES}/lib*.a")
 list(LENGTH archives archives_found)
+# After an update of the headers they are those of other versions (scripts/static_libraries.sh).
+set(archives_versions "")
+if(EXISTS "${SLUICE_ARCHIVES}/versions")
+  file(READ "${SLUICE_ARCHIVES}/versions" archives_versions)
+endif()
+execute_process(COMMAND dpkg-query -W -f "\${source:Package}=\${source:Version}\n" libfmt-dev libspdlog-dev prometheus-cpp-dev
+                OUTPUT_VARIABLE installed_versions ERROR_QUIET)
+if(NOT archives_versions STREQUAL installed_versions)
+  set(archives_found 0)
+endif()
 set(SLUICE_HAVE_PORTABLE OFF)
 if(archives_found EQUAL 3 AND NOT SLUICE_SANITIZE AND NOT CMAKE_CROSSCOMPILING AND NOT SLUICE_PORTABLE STREQUAL "OFF")
   set(SLUICE_HAVE_PORTABLE ON)

@@ -46,7 +46,7 @@ def document(folder):
     publisher = dict(re.findall(r'^(PROJECT_\w+)="(.*)"$', (ROOT / "deploy" / "project.env").read_text(encoding="utf-8"), re.MULTILINE))
     name, address = re.fullmatch(r"(.*) <(.*)>", publisher["PROJECT_MAINTAINER"]).groups()
     packages, relations, checksums = [], [], []
-    for path in sorted(path for path in folder.iterdir() if re.search(r"\.(deb|tar\.gz|whl)$", path.name)):
+    for path in sorted(path for path in folder.iterdir() if re.fullmatch(r"(sluice|libsluice|libnccl-net-sluice).*\.(deb|tar\.gz|whl)", path.name)):
         identity = "Artefact-" + re.sub(r"[^A-Za-z0-9.]+", "-", path.name)
         checksums.append(hashlib.sha256(path.read_bytes()).hexdigest())
         packages.append(package(identity, path.name, version, "Apache-2.0 AND CC-BY-4.0", packageFileName=path.name, supplier=f"Organization: {name} ({address})",

@@ -68,16 +68,17 @@ check_machine() {
 
 # check_tools: checks tool versions; call it after the packages are installed.
 check_tools() {
-  local found
+  local found compiler
+  read -ra compiler <<<"${CXX:-c++}" # as CMake reads it: a program and arguments
   found=$(cmake --version 2>/dev/null | awk 'NR == 1 { print $3 }' || true)
   if [[ -z "$found" ]] || ! at_least "$found" "$NEEDED_CMAKE"; then
     unavailable "CMake $NEEDED_CMAKE or newer is needed; this machine has ${found:-none}"
   fi
-  found=$("${CXX:-c++}" -dumpfullversion -dumpversion 2>/dev/null | head -n 1 || true)
+  found=$("${compiler[@]}" -dumpfullversion -dumpversion 2>/dev/null | head -n 1 || true)
   if [[ -z "$found" ]]; then
     unavailable "no C++ compiler: ${CXX:-c++} is not installed or does not run; install g++ $NEEDED_COMPILER or newer"
   fi
-  if ! at_least "$found" "$NEEDED_COMPILER" && "${CXX:-c++}" --version | grep -q 'Free Software Foundation'; then
+  if ! at_least "$found" "$NEEDED_COMPILER" && "${compiler[@]}" --version | grep -q 'Free Software Foundation'; then
     unavailable "g++ $NEEDED_COMPILER or newer is needed; ${CXX:-c++} has version $found"
   fi
 }
