@@ -6,6 +6,7 @@
 
 #include "bench/e2e/process/exit_codes.h"
 #include "cli/options/pool_flags.h"
+#include "config/host/writable_path.h"
 #include "core/parse_number.h"
 
 namespace sluice::cli {
