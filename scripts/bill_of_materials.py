@@ -7,6 +7,7 @@ import datetime
 import hashlib
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def document(folder):
     for binary, title, license_expression in libraries():
         source, source_version = source_of(binary)
         identity = "Library-" + re.sub(r"[^A-Za-z0-9.]+", "-", title).strip("-")
-        locator = f"pkg:deb/debian/{source}@{source_version.replace('+', '%2B').replace(':', '%3A')}"
+        locator = f"pkg:deb/{platform.freedesktop_os_release()['ID']}/{source}@{source_version.replace('+', '%2B').replace(':', '%3A')}"
         packages.append(package(identity, title, source_version, license_expression,
                                 externalRefs=[{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": locator}]))
         relations += [(artefact, "STATIC_LINK", f"SPDXRef-{identity}") for artefact in artefacts if linked(artefact, title)]
