@@ -52,7 +52,7 @@ Result<void> check_form(std::string_view text) {
   if (contains(";,"))
     return invalid("found more than one reducer; separate them by \",\", in a file by line breaks");
   if (const size_t scheme = text.find("://"); scheme != std::string_view::npos) {
-    return invalid("expected host[:port][*weight], without " + quoted(text.substr(0, scheme + 3)));
+    return invalid("expected host[:port][*weight], without " + in_quotes(text.substr(0, scheme + 3)));
   }
   return {};
 }
@@ -110,7 +110,7 @@ Result<Endpoint> parse_one(std::string_view text) {
     const std::string_view digits = trimmed(text.substr(star + 1));
     const auto weight = parse_number<uint32_t>(digits);
     if (!weight || *weight < 1 || *weight > kMaxWeight) {
-      return invalid("weight " + quoted(digits) + " is not in 1.." + std::to_string(kMaxWeight));
+      return invalid("weight " + in_quotes(digits) + " is not in 1.." + std::to_string(kMaxWeight));
     }
     out.weight = static_cast<uint16_t>(*weight);
     text = trimmed(text.substr(0, star));
@@ -122,7 +122,7 @@ Result<Endpoint> parse_one(std::string_view text) {
   if (port) {
     const auto value = parse_number<uint32_t>(*port);
     if (!value || *value < 1 || *value > 65535)
-      return invalid("port " + quoted(*port) + " is not in 1..65535");
+      return invalid("port " + in_quotes(*port) + " is not in 1..65535");
     out.port = static_cast<uint16_t>(*value);
   }
   out.host = host;
@@ -142,17 +142,17 @@ std::string to_string(const Endpoint& endpoint) {
 Result<void> add_endpoint(std::string_view item, const std::string& position, std::vector<Endpoint>& list) {
   item = trimmed(item);
   auto endpoint = parse_one(item);
-  if (!endpoint) return add_context(position + quoted(item), endpoint.error());
+  if (!endpoint) return add_context(position + in_quotes(item), endpoint.error());
   // Without this check a duplicate would appear later as a rejected session.
   const auto is_same = [&](const Endpoint& e) {
     return e.host == endpoint->host && e.port == endpoint->port;
   };
   if (const auto twin = std::find_if(list.begin(), list.end(), is_same); twin != list.end()) {
-    return invalid(position + quoted(item) + ": duplicate of entry " +
+    return invalid(position + in_quotes(item) + ": duplicate of entry " +
                    std::to_string(twin - list.begin() + 1));
   }
   if (list.size() == kMaxEndpoints)
-    return invalid(position + quoted(item) + ": too many reducers, the limit is " +
+    return invalid(position + in_quotes(item) + ": too many reducers, the limit is " +
                    std::to_string(kMaxEndpoints));
   list.push_back(std::move(*endpoint));
   return {};

@@ -15,7 +15,7 @@ namespace sluice::config {
   return text.size() > max ? out + "..." : out;
 }
 
-[[nodiscard]] inline std::string quoted(std::string_view text) {
+[[nodiscard]] inline std::string in_quotes(std::string_view text) {
   return '"' + printable(text, 80) + '"';
 }
 

@@ -60,7 +60,7 @@ int run_plan(PlanFlags flags) {
         bench::kExitUsage,
         fmt::format(
             "--name {}: expected 1 to 40 of a-z, 0-9 and \"-\", with a letter first and no \"-\" last",
-            config::quoted(flags.name)));
+            config::in_quotes(flags.name)));
   }
   config::PlanRequest& request = flags.request;
   if (flags.worker_gbps != 0) request.worker.gbps = flags.worker_gbps;
@@ -72,13 +72,13 @@ int run_plan(PlanFlags flags) {
   if (const size_t dot = flags.plot.rfind('.'), slash = flags.plot.rfind('/');
       dot != std::string::npos && (slash == std::string::npos || dot > slash) &&
       flags.plot.substr(dot) != ".svg") {
-    throw Failure(bench::kExitUsage,
-                  fmt::format("--plot {}: the plot is SVG; name the file .svg", config::quoted(flags.plot)));
+    throw Failure(bench::kExitUsage, fmt::format("--plot {}: the plot is SVG; name the file .svg",
+                                                 config::in_quotes(flags.plot)));
   }
   if (!flags.plot.empty() && plan.pool_sizes.steps.empty())
     throw Failure(bench::kExitUsage,
                   fmt::format("--plot {}: there is nothing to compare with one worker or --pool-alone",
-                              config::quoted(flags.plot)));
+                              config::in_quotes(flags.plot)));
   bench::print_result(format_plan(plan, flags));
   if (!flags.plot.empty()) bench::write_result_file(flags.plot, config::plan_as_svg(plan));
   return bench::kExitOk;

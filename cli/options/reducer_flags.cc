@@ -237,7 +237,7 @@ Result<void> ReducerFlags::check() const {
   if (const std::string& announce = models_.announce; !announce.empty()) {
     const auto address = config::parse_endpoints(announce);
     if (!address || address->size() != 1 || announce.find_first_of("* \r\n\t") != std::string::npos)
-      return invalid("--announce " + config::quoted(announce) + ": expected HOST[:PORT]" +
+      return invalid("--announce " + config::in_quotes(announce) + ": expected HOST[:PORT]" +
                      (address ? "" : "; " + address.error().text));
   }
   // As read_tls_settings() of the clients: --tls off is a decision, its absence beside files a mistake.

@@ -32,7 +32,7 @@ std::string parse_error_text(const CLI::App& app, const CLI::ParseError& error) 
   std::vector<std::string> names;
   for (const CLI::App* command : commands) names.push_back(command->get_name());
   const std::vector<std::string_view> known(names.begin(), names.end());
-  return fmt::format("unknown command {}; did you mean \"{}\"?", config::quoted(rest.front()),
+  return fmt::format("unknown command {}; did you mean \"{}\"?", config::in_quotes(rest.front()),
                      config::nearest_name(rest.front(), known));
 }
 

@@ -151,7 +151,7 @@ SourceResult from_sagemaker(const Environment& env) {
     result.index = *w;
   } else {
     return invalid(cluster.groups_location + ": no host list contains this host, " +
-                   config::quoted(cluster.own_host));
+                   config::in_quotes(cluster.own_host));
   }
   if (!cluster.own_group.empty()) result.notes.push_back("instance group " + printable(cluster.own_group));
   return result;

@@ -54,7 +54,7 @@ Result<void> check(const PlanRequest& r) {
         std::pair("--provider", &r.provider)}) {
     if (!name->empty() && !is_vm_name(*name))
       return invalid(fmt::format("{} {}: expected letters, digits, \".\", \"_\", \"+\" or \"-\"", option,
-                                 quoted(*name)));
+                                 in_quotes(*name)));
   }
   if (!r.worker.gbps && r.worker.type.empty())
     return invalid("worker bandwidth is not specified; set --worker-type or --worker-gbps");

@@ -38,7 +38,7 @@ std::optional<double> parse_decimal(std::string_view text) {
 
 Checked set_name(std::string& target, const std::string& text) {
   if (!is_vm_name(text))
-    return invalid(quoted(text) +
+    return invalid(in_quotes(text) +
                    " is not a valid name; expected 1 to 64 letters, digits, \".\", \"_\", \"+\" or \"-\"");
   target = text;
   return {};
@@ -46,7 +46,7 @@ Checked set_name(std::string& target, const std::string& text) {
 
 Checked set_role(VmType& row, const std::string& text) {
   if (text != "worker" && text != "reducer")
-    return invalid("expected worker or reducer, found " + quoted(text));
+    return invalid("expected worker or reducer, found " + in_quotes(text));
   row.role = text == "worker" ? VmRole::kWorker : VmRole::kReducer;
   return {};
 }
@@ -54,14 +54,14 @@ Checked set_role(VmType& row, const std::string& text) {
 Checked set_gbps(VmType& row, const std::string& text) {
   const auto value = parse_decimal(text);
   if (!value || *value <= 0 || *value > kMaxGbps)
-    return invalid(quoted(text) + " is not a bandwidth; expected more than 0 and at most 1e6 Gbit/s");
+    return invalid(in_quotes(text) + " is not a bandwidth; expected more than 0 and at most 1e6 Gbit/s");
   row.gbps = *value;
   return {};
 }
 
 Checked set_arch(VmType& row, const std::string& text) {
   if (!text.empty() && text != "x86_64" && text != "arm64")
-    return invalid("expected x86_64 or arm64, found " + quoted(text));
+    return invalid("expected x86_64 or arm64, found " + in_quotes(text));
   row.arch = text;
   return {};
 }
@@ -70,7 +70,7 @@ Checked set_gpus(VmType& row, const std::string& text) {
   if (text.empty()) return {};
   const auto value = parse_decimal(text);
   if (!value || *value < 1 || *value > kMaxGpus || *value != std::floor(*value))
-    return invalid(quoted(text) + " is not a number of GPUs; expected 1 to " + std::to_string(kMaxGpus));
+    return invalid(in_quotes(text) + " is not a number of GPUs; expected 1 to " + std::to_string(kMaxGpus));
   row.gpus = static_cast<uint32_t>(*value);
   return {};
 }
@@ -79,14 +79,14 @@ Checked set_price(VmType& row, const std::string& text) {
   if (text.empty()) return {};
   const auto value = parse_decimal(text);
   if (!value || *value < 0 || *value > kMaxUsd)
-    return invalid(quoted(text) + " is not a price; expected 0 to 1e6 USD per hour");
+    return invalid(in_quotes(text) + " is not a price; expected 0 to 1e6 USD per hour");
   row.usd_per_hour = *value;
   return {};
 }
 
 Checked set_date(std::string& target, const std::string& text) {
   if (!text.empty() && text != "undated" && !parse_day(text))
-    return invalid(quoted(text) + " is not a date; expected YYYY-MM-DD or undated");
+    return invalid(in_quotes(text) + " is not a date; expected YYYY-MM-DD or undated");
   target = text;
   return {};
 }
@@ -130,14 +130,14 @@ Result<std::vector<const Column*>> columns_of(const CsvRow& header, const std::s
     const auto* const column =
         std::find_if(kColumns.begin(), kColumns.end(), [&](const Column& c) { return c.name == field.text; });
     const std::string position = csv_position(name, header.line, field.column);
-    if (column == kColumns.end()) return invalid(position + "unknown column " + quoted(field.text));
+    if (column == kColumns.end()) return invalid(position + "unknown column " + in_quotes(field.text));
     if (std::find(out.begin(), out.end(), column) != out.end())
-      return invalid(position + "duplicate column " + quoted(field.text));
+      return invalid(position + "duplicate column " + in_quotes(field.text));
     out.push_back(column);
   }
   for (const Column& column : kColumns) {
     if (column.is_required && std::find(out.begin(), out.end(), &column) == out.end())
-      return invalid(csv_position(name, header.line, 1) + "missing column " + quoted(column.name));
+      return invalid(csv_position(name, header.line, 1) + "missing column " + in_quotes(column.name));
   }
   return out;
 }
@@ -281,7 +281,7 @@ Result<const VmType*> VmCatalog::find(std::string_view type, VmRole role, std::s
     return invalid("the table lists " + std::string(type) + " as a " + role_name(other_role_row->role) +
                    " type, not as a " + role_name(role) + " type");
   }
-  return invalid("the table has no " + role_name(role) + " type " + quoted(type) +
+  return invalid("the table has no " + role_name(role) + " type " + in_quotes(type) +
                  (provider.empty() ? "" : " of " + std::string(provider)) + suggestion(rows_, type, role));
 }
 

@@ -14,7 +14,7 @@ std::string printable(std::string text) {
   return text;
 }
 
-std::string quoted(std::string name) {
+std::string in_quotes(std::string name) {
   std::ranges::replace(name, '"', '?');
   return '"' + printable(std::move(name)) + '"';
 }
@@ -42,9 +42,9 @@ std::string hosts_text(const std::vector<std::string>& peers) {
 
 void AuditLog::write_session(const Session& session, std::string_view result) {
   if (!jobs_.admits(session.job, now_)) return;
-  std::string line = "audit: session of job " + quoted(session.job) + ", tenant " + quoted(session.tenant) +
-                     ", " + std::to_string(session.peers.size()) + " of " + std::to_string(session.ranks) +
-                     " ranks from " + hosts_text(session.peers);
+  std::string line = "audit: session of job " + in_quotes(session.job) + ", tenant " +
+                     in_quotes(session.tenant) + ", " + std::to_string(session.peers.size()) + " of " +
+                     std::to_string(session.ranks) + " ranks from " + hosts_text(session.peers);
   if (session.with_old_key > 0)
     line += ", " + std::to_string(session.with_old_key) + " of them with the old key";
   log_.info(line + ": " + std::string(result));
@@ -53,20 +53,20 @@ void AuditLog::write_session(const Session& session, std::string_view result) {
 void AuditLog::write_models(const std::string& job, const std::string& tenant, const std::string& peer,
                             bool has_old_key) {
   if (!jobs_.admits(job, now_)) return;
-  log_.info("audit: connection to models of job " + quoted(job) + ", tenant " + quoted(tenant) + ", from " +
-            peer + (has_old_key ? ", with the old key" : ""));
+  log_.info("audit: connection to models of job " + in_quotes(job) + ", tenant " + in_quotes(tenant) +
+            ", from " + peer + (has_old_key ? ", with the old key" : ""));
 }
 
 void AuditLog::write_unauthenticated(const std::string& peer, const std::string& job,
                                      const std::string& why) {
   if (refused_.admits(host_of(peer), now_))
-    log_.warn("unauthenticated: " + peer + " as job " + quoted(job) + ": " + printable(why));
+    log_.warn("unauthenticated: " + peer + " as job " + in_quotes(job) + ": " + printable(why));
 }
 
 void AuditLog::end_windows(Nanos now) {
   jobs_.end_windows(now, [this](const std::string& job, uint64_t suppressed) {
     log_.info("audit: " + std::to_string(suppressed) + " more sessions and connections to models of " +
-              (job.empty() ? "other jobs" : "job " + quoted(job)) + " in the same minute");
+              (job.empty() ? "other jobs" : "job " + in_quotes(job)) + " in the same minute");
   });
   refused_.end_windows(now, [this](const std::string& host, uint64_t suppressed) {
     log_.warn("unauthenticated: " + std::to_string(suppressed) + " more connections from " +

@@ -149,7 +149,7 @@ Result<ModelSpec> parse_model(std::string_view text) {
                    std::to_string(kMaxModelText));
   }
   const Json json = config::parse_limited_json(text);
-  if (json.is_discarded()) return invalid("the model is not valid JSON: " + config::quoted(text));
+  if (json.is_discarded()) return invalid("the model is not valid JSON: " + config::in_quotes(text));
   ModelSpec spec;
   ObjectReader reader(json, "");
   reader.read_text("name", spec.name);

@@ -79,18 +79,18 @@ Result<void> check_tensors(const std::vector<TensorSpec>& tensors) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorSpec& tensor = tensors[i];
     if (!is_tensor_name(tensor.name)) {
-      return wrong(tensor_field(i, "name"), config::quoted(tensor.name),
+      return wrong(tensor_field(i, "name"), config::in_quotes(tensor.name),
                    "1 to " + std::to_string(kMaxTensorName) +
                        " printable ASCII characters without \" and \\, not \"__metadata__\", and no prefix "
                        "\"sluice.\"");
     }
     if (const auto [first, added] = names.try_emplace(tensor.name, i); !added) {
-      return wrong(tensor_field(i, "name"), config::quoted(tensor.name),
+      return wrong(tensor_field(i, "name"), config::in_quotes(tensor.name),
                    "another name than that of tensors[" + std::to_string(first->second) + "]");
     }
     if (tensor.dtype != wire::DType::kF32 && tensor.dtype != wire::DType::kF16 &&
         tensor.dtype != wire::DType::kBf16) {
-      return wrong(tensor_field(i, "dtype"), config::quoted(to_string(tensor.dtype)), "f32, f16 or bf16");
+      return wrong(tensor_field(i, "dtype"), config::in_quotes(to_string(tensor.dtype)), "f32, f16 or bf16");
     }
     SLUICE_RETURN_IF_ERROR(check_shape(tensor, i, total));
   }
@@ -165,7 +165,7 @@ uint64_t ModelSpec::elements() const noexcept {
 
 Result<void> validate(const ModelSpec& spec) {
   if (!is_model_name(spec.name)) {
-    return wrong("name", config::quoted(spec.name),
+    return wrong("name", config::in_quotes(spec.name),
                  "1 to " + std::to_string(kMaxModelName) +
                      " letters, digits and characters of \"._-\", beginning with a letter, digit or \"_\"");
   }

@@ -36,7 +36,7 @@ Result<ShardOwner> read_owner(const Json& json) {
   if (address == json.end() || !address->is_string()) return bad_field("address", "a text");
   const auto parsed = config::parse_endpoints(address->get_ref<const std::string&>());
   if (!parsed || parsed->size() != 1)
-    return bad_field("address " + config::quoted(address->get_ref<const std::string&>()), "host:port");
+    return bad_field("address " + config::in_quotes(address->get_ref<const std::string&>()), "host:port");
   owner.address = parsed->front();
   owner.address.weight = 1;
   return owner;

@@ -25,7 +25,7 @@ std::string store_key(StoreId id) {
 
 std::string other_job(const std::string& model, const std::string& owner, const std::string& job) {
   return "model \"" + model + "\" belongs to job \"" + owner + "\"; this client is of job " +
-         config::quoted(job);
+         config::in_quotes(job);
 }
 
 std::string record_text(const ModelRecord& record) {

@@ -47,7 +47,7 @@ bool is_list_of_sizes(const Json& json) noexcept {
 }
 
 Result<SafetensorsEntry> read_entry(const std::string& name, const Json& json, uint64_t data_bytes) {
-  const std::string tensor = "tensor " + config::quoted(name);
+  const std::string tensor = "tensor " + config::in_quotes(name);
   if (!json.is_object()) return invalid(tensor + " is no object; expected dtype, shape and data_offsets");
   for (const char* field : {"dtype", "shape", "data_offsets"}) {
     if (!json.contains(field)) return invalid(tensor + " has no " + field);
@@ -94,8 +94,8 @@ Result<void> check_cover(const std::vector<SafetensorsEntry>& entries, uint64_t 
   for (const SafetensorsEntry& entry : entries) {
     if (entry.begin != position) {
       const std::string previous =
-          before == nullptr ? "the data begins" : config::quoted(before->name) + " ends";
-      return invalid("tensor " + config::quoted(entry.name) + " begins at byte " +
+          before == nullptr ? "the data begins" : config::in_quotes(before->name) + " ends";
+      return invalid("tensor " + config::in_quotes(entry.name) + " begins at byte " +
                      std::to_string(entry.begin) + ", and " + previous + " at byte " +
                      std::to_string(position));
     }
@@ -130,7 +130,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64
   const auto note = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth == 1 && event == Json::parse_event_t::key) {
       const auto& name = parsed.get_ref<const std::string&>();
-      if (!names.insert(name).second && repeated.empty()) repeated = config::quoted(name);
+      if (!names.insert(name).second && repeated.empty()) repeated = config::in_quotes(name);
     }
     return true;
   };

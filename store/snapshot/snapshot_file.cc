@@ -41,7 +41,7 @@ Result<uint64_t> metadata_number(const SafetensorsHeader& header, const char* ke
   const std::string text = metadata(header, key);
   const auto number = parse_number<uint64_t>(text);
   if (!number)
-    return invalid(std::string(key) + " is " + config::quoted(text) + "; expected a non-negative integer");
+    return invalid(std::string(key) + " is " + config::in_quotes(text) + "; expected a non-negative integer");
   return *number;
 }
 
@@ -100,7 +100,7 @@ Result<void> SnapshotFile::check_model(const SafetensorsHeader& header, const Mo
                                      "; expected a snapshot of model \"" + spec.name + '"');
   }
   if (model != spec.name || found != expected) {
-    return fail(Errc::kMismatch, "the file is a snapshot of model " + config::quoted(model) +
+    return fail(Errc::kMismatch, "the file is a snapshot of model " + config::in_quotes(model) +
                                      " with fingerprint " + config::printable(found) + "; expected model \"" +
                                      spec.name + "\" with fingerprint " + expected);
   }
@@ -109,7 +109,7 @@ Result<void> SnapshotFile::check_model(const SafetensorsHeader& header, const Mo
   facts_ = {.version = version, .steps = steps};
   const std::string content = metadata(header, kSnapshotContent);
   if (content != "weights" && content != "resumable") {
-    return invalid(std::string(kSnapshotContent) + " is " + config::quoted(content) +
+    return invalid(std::string(kSnapshotContent) + " is " + config::in_quotes(content) +
                    "; expected \"weights\" or \"resumable\"");
   }
   if (metadata(header, kSnapshotChecksum).empty())
@@ -130,7 +130,7 @@ Result<void> SnapshotFile::find_tensors(const SafetensorsHeader& header, const M
   }
   const bool any_model = source == SnapshotSource::kAnyModel;
   for (const SafetensorsEntry& entry : header.entries) {
-    const std::string name = "tensor " + config::quoted(entry.name);
+    const std::string name = "tensor " + config::in_quotes(entry.name);
     const auto found = expected.find(entry.name);
     if (found == expected.end()) {
       // The state of another model's rule.
@@ -145,7 +145,7 @@ Result<void> SnapshotFile::find_tensors(const SafetensorsHeader& header, const M
     }
     const auto dtype = parse_safetensors_dtype(entry.dtype);
     if (!dtype || (!any_model && *dtype != wire::DType::kF32 && (*dtype != tensor.dtype || array != 0))) {
-      return invalid(name + " has the dtype " + config::quoted(entry.dtype) + " in the file, and \"" +
+      return invalid(name + " has the dtype " + config::in_quotes(entry.dtype) + " in the file, and \"" +
                      safetensors_dtype(array == 0 ? tensor.dtype : wire::DType::kF32) + "\" in model \"" +
                      spec.name + '"');
     }
@@ -154,7 +154,7 @@ Result<void> SnapshotFile::find_tensors(const SafetensorsHeader& header, const M
   for (size_t a = 0; a < arrays_; ++a) {
     for (size_t t = 0; t < spec.tensors.size(); ++t) {
       if (places_[a][t].found) continue;
-      return invalid("tensor " + config::quoted(snapshot_tensor_name(spec, a, t)) + " is in model \"" +
+      return invalid("tensor " + config::in_quotes(snapshot_tensor_name(spec, a, t)) + " is in model \"" +
                      spec.name + "\", and not in the file");
     }
   }

@@ -70,7 +70,7 @@ Result<Listing> EtcdCoordinator::list(std::string_view prefix) {
     if (pairs->empty()) return malformed(answer, "list");
     if (listing.entries.size() >= kMaxListEntries)
       return fail(Errc::kTooMany, "more than " + std::to_string(kMaxListEntries) + " keys start with " +
-                                      config::quoted(prefix));
+                                      config::in_quotes(prefix));
     request["revision"] = std::to_string(listing.revision);
     from = root_ + listing.entries.back().key + '\0';
   }

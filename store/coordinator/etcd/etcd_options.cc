@@ -13,7 +13,7 @@ bool has_port(std::string_view item) {
 }  // namespace
 
 Result<EtcdOptions> parse_etcd_url(std::string_view url) {
-  const std::string context = "coordinator " + config::quoted(url);
+  const std::string context = "coordinator " + config::in_quotes(url);
   std::string_view list;
   if (url.starts_with("https://"))
     return fail(Errc::kUnsupported,
@@ -29,7 +29,7 @@ Result<EtcdOptions> parse_etcd_url(std::string_view url) {
     if (comma != std::string_view::npos && list.empty())
       return invalid(context + ": the list ends with a comma");
     if (item.find_first_of("*/@?# ") != std::string::npos)
-      return invalid(context + ": item " + std::to_string(number) + ", " + config::quoted(item) +
+      return invalid(context + ": item " + std::to_string(number) + ", " + config::in_quotes(item) +
                      ": expected host[:port]");
     const std::string with_port = has_port(item) ? item : item + ":" + std::to_string(kEtcdPort);
     if (auto added =

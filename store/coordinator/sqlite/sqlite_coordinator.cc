@@ -63,7 +63,7 @@ Result<Listing> SqliteCoordinator::list(std::string_view prefix) {
     if (!has_row) return listing;
     if (listing.entries.size() == kMaxListEntries)
       return fail(Errc::kTooMany, "more than " + std::to_string(kMaxListEntries) + " keys start with " +
-                                      config::quoted(prefix));
+                                      config::in_quotes(prefix));
     listing.entries.push_back(entry_of(row));
   }
 }
