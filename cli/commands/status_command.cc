@@ -9,6 +9,7 @@
 #include "cli/options/option_set.h"
 #include "cli/options/pool_flags.h"
 #include "config/json.h"
+#include "config/pool.h"
 #include "core/log.h"
 
 namespace sluice::cli {
@@ -17,7 +18,7 @@ namespace {
 // Prints one object per reducer, in order. A reducer that does not answer has {"reducer", "error"} and makes
 // the exit code 69.
 int run_status(const PoolFlags& flags) {
-  const auto pool = reducers_of(flags.reducers);
+  const auto pool = bench::value_or_fail(config::read_reducers(flags.reducers), bench::kExitUsage);
   const engine::Identity identity = flags.credentials.identity();
   int code = bench::kExitOk;
   auto all = nlohmann::ordered_json::array();

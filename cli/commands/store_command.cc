@@ -9,6 +9,7 @@
 #include "cli/options/pool_flags.h"
 #include "config/file_contents.h"
 #include "config/json.h"
+#include "config/pool.h"
 #include "gpu_client/store/store_client.h"
 
 namespace sluice::cli {
@@ -51,7 +52,7 @@ T checked(Result<T> result) {
 
 std::unique_ptr<StoreClient> open(const StoreFlags& flags) {
   store_client::StoreOptions options;
-  options.reducers = reducers_of(flags.pool.reducers);
+  options.reducers = bench::value_or_fail(config::read_reducers(flags.pool.reducers), bench::kExitUsage);
   if (options.reducers.empty())
     throw Failure(bench::kExitUsage, "models are kept by reducers, but the list has none");
   options.identity = flags.pool.credentials.identity();

@@ -14,6 +14,7 @@
 #include "cli/commands/top_view.h"
 #include "cli/options/option_set.h"
 #include "cli/options/pool_flags.h"
+#include "config/pool.h"
 #include "core/clock.h"
 
 namespace sluice::cli {
@@ -48,7 +49,7 @@ int run_top(const TopFlags& flags) {
   if (flags.interval < 100 * kMillisecond)
     throw bench::Failure(bench::kExitUsage, "--interval must be at least 100ms");
   const engine::Identity identity = flags.pool.credentials.identity();
-  auto pool = reducers_of(flags.pool.reducers);
+  auto pool = bench::value_or_fail(config::read_reducers(flags.pool.reducers), bench::kExitUsage);
   TopSample previous = query_pool(pool, identity, flags.pool.timeout);
   for (Nanos next = monotonic_now();;) {
     next = std::max(next + flags.interval, monotonic_now());

@@ -30,6 +30,7 @@ struct DeclaredOption {
   OptionKind kind = OptionKind::kText;
   bool reloadable = false;  // SIGHUP reloads it
   bool required = false;
+  bool is_output_file = false;  // that the command writes at its end
   // Sets the option and returns an empty string, or returns the error and changes nothing.
   std::function<std::string(const Values&)> assign;
   std::function<Values()> current;

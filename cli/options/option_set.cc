@@ -4,7 +4,6 @@
 #include <cctype>
 #include <charconv>
 
-#include "config/host/writable_path.h"
 #include "core/parse_number.h"
 
 namespace sluice::cli {
@@ -178,17 +177,9 @@ CLI::Option* OptionSet::text(const std::string& names, std::string& target, cons
 }
 
 CLI::Option* OptionSet::output_file(const std::string& names, std::string& target, const std::string& help) {
-  return text(names, target, "FILE", help, [names, outputs = outputs_](const std::string& path) {
-    if (path.empty()) return std::string();
-    outputs->files->insert_or_assign(names.substr(names.find("--")), path);
-    const auto checked = outputs->are_taken ? Result<void>() : config::check_output_file(path);
-    return checked ? std::string() : checked.error().text;
-  });
-}
-
-std::shared_ptr<const OptionSet::OutputFiles> OptionSet::take_output_files() {
-  outputs_->are_taken = true;
-  return outputs_->files;
+  CLI::Option* const option = text(names, target, "FILE", help);
+  options_->all.back().is_output_file = true;
+  return option;
 }
 
 CLI::Option* OptionSet::choice(const std::string& names, std::string& target, const std::string& type,

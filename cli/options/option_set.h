@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -52,11 +51,7 @@ class OptionSet {
   // `names` is in CLI11's syntax: "-b,--minbytes". The first long name determines the variable.
   CLI::Option* text(const std::string& names, std::string& target, const std::string& type,
                     const std::string& help, const Check& check = {});
-  // The options of files that the command writes at its end, and their values.
-  using OutputFiles = std::map<std::string, std::string>;
-  // Leaves the check of the output files to the caller, who reads the list after the parse.
-  std::shared_ptr<const OutputFiles> take_output_files();
-  // A file that the command writes at its end: refused at once if it cannot be written.
+  // A file that the command writes at its end: refused before the command runs if it cannot be written.
   CLI::Option* output_file(const std::string& names, std::string& target, const std::string& help);
   // Accepts one of `choices`.
   CLI::Option* choice(const std::string& names, std::string& target, const std::string& type,
@@ -202,11 +197,6 @@ class OptionSet {
   CLI::Option* finish(DeclaredOption& declared, const std::string& type, const std::string& default_text);
 
   std::shared_ptr<DeclaredOptions> options_;
-  struct Outputs {
-    bool are_taken = false;
-    std::shared_ptr<OutputFiles> files = std::make_shared<OutputFiles>();
-  };
-  const std::shared_ptr<Outputs> outputs_ = std::make_shared<Outputs>();
   std::string heading_;
   std::string variable_;  // of the next option; empty: from its name
   bool reloadable_ = false;

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "cli/options/credential_flags.h"
 #include "cli/options/option_set.h"
-#include "config/pool.h"
 #include "core/units.h"
 
 namespace sluice::cli {
@@ -20,8 +18,8 @@ struct PoolFlags {
   void add_to(OptionSet& set);
 };
 
-// Reads the list of an option. Failure kExitUsage: it is not valid; the text names SLUICE_REDUCERS if that is
-// where the list comes from.
-[[nodiscard]] std::vector<config::Endpoint> reducers_of(const std::string& list);
+// An OptionSet::Check of a reducer list: the error then names the option or the variable that has the list. A
+// file of reducers, @FILE, is read when it is used.
+[[nodiscard]] std::string check_reducer_list(const std::string& list);
 
 }  // namespace sluice::cli

@@ -6,25 +6,33 @@
 
 #include "bench/e2e/process/exit_codes.h"
 #include "cli/options/pool_flags.h"
-#include "config/host/writable_path.h"
+#include "config/pool.h"
 #include "core/parse_number.h"
 
 namespace sluice::cli {
+namespace {
+
+bool is_number(const std::string& reducers) {
+  return reducers.find_first_not_of("0123456789") == std::string::npos;
+}
+
+}  // namespace
 
 using bench::Failure;
 
 void WorkerFlags::add_to(OptionSet& set) {
-  output_files_ = set.take_output_files();
   set.group("Workers and reducers");
   set.number("--workers", workers_, "number of workers");
   set.text(
       "--reducers", reducers_, "N|LIST",
       "number of reducers to start on loopback (0: the workers reduce by themselves), or running reducers: "
-      "host:port,host:port*2,... or @FILE");
+      "host:port,host:port*2,... or @FILE",
+      [](const std::string& value) { return is_number(value) ? std::string() : check_reducer_list(value); });
   set.text("--connect", connect_, "LIST",
            "use these running reducers instead of --reducers, in the same order for all workers. @FILE: one "
            "address per line, read again on SIGHUP and when the file changes. none: no dedicated reducers; "
-           "SLUICE_RENDEZVOUS names the host of rank 0");
+           "SLUICE_RENDEZVOUS names the host of rank 0",
+           check_reducer_list);
   set.number("--rank", rank_,
              "run this one worker of a run on several hosts (0..workers-1) instead of starting all workers")
       ->default_str("")
@@ -68,25 +76,19 @@ void WorkerFlags::add_to(OptionSet& set) {
 
 void WorkerFlags::check() const {
   if (workers_ == 0) throw Failure(bench::kExitUsage, "--workers must be at least 1");
-  if (rank_ <= 0) {  // the others write none, and their hosts need not have the folder
-    for (const auto& [option, path] : *output_files_) {
-      if (const auto checked = config::check_output_file(path); !checked)
-        throw Failure(bench::kExitUsage, fmt::format("{} {}: {}", option, path, checked.error().text));
-    }
-  }
   // The library, the workers and the reducers of this run read these variables.
   if (!transport_.empty()) ::setenv("SLUICE_TRANSPORT", transport_.c_str(), 1);
   if (!trace_.empty()) ::setenv("SLUICE_TRACE", trace_.c_str(), 1);
   if (!bits_.empty()) ::setenv("SLUICE_BITS", bits_.c_str(), 1);
   if (!blackbox_.empty()) ::setenv("SLUICE_BLACKBOX", blackbox_.c_str(), 1);
-  if (const std::string list = pool_list(); !list.empty()) (void)reducers_of(list);
+  if (const std::string list = pool_list(); !list.empty())
+    (void)bench::value_or_fail(config::read_reducers(list), bench::kExitUsage);
   (void)credentials_.identity();
 }
 
 std::string WorkerFlags::pool_list() const {
   if (!connect_.empty()) return connect_;
-  const bool is_number = reducers_.find_first_not_of("0123456789") == std::string::npos;
-  return is_number ? std::string() : reducers_;
+  return is_number(reducers_) ? std::string() : reducers_;
 }
 
 uint32_t WorkerFlags::reducer_count() const {

@@ -44,7 +44,6 @@ class WorkerFlags {
   uint32_t workers_;
   std::string reducers_;
   int64_t rank_ = -1;
-  std::shared_ptr<const OptionSet::OutputFiles> output_files_;
   std::string connect_;
   std::string session_;
   CredentialFlags credentials_;

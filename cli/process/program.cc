@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 
@@ -9,8 +11,10 @@
 #include "cli/options/configuration.h"
 #include "cli/options/configuration_text.h"
 #include "cli/process/logging.h"
+#include "config/host/writable_path.h"
 #include "config/nearest_name.h"
 #include "config/printable_text.h"
+#include "core/parse_number.h"
 
 namespace sluice::cli {
 namespace {
@@ -41,6 +45,22 @@ void show_variables_in_help() {
   for (const auto& set : selected_options()) {
     for (const DeclaredOption& option : set->all)
       option.option->envname(option.variable)->required(option.required);
+  }
+}
+
+// A results' file that cannot be written is an error before the run, not after it. Only the first rank of a
+// run on several hosts writes it; the folder need not exist at the others.
+void check_output_files() {
+  for (const auto& set : selected_options()) {
+    const auto rank = std::ranges::find(set->all, "--rank", &DeclaredOption::name);
+    if (rank != set->all.end() && parse_number<uint32_t>(rank->current().front()).value_or(0) > 0) continue;
+    for (const DeclaredOption& option : set->all) {
+      if (!option.is_output_file || option.current().front().empty()) continue;
+      const auto checked = config::check_output_file(option.current().front());
+      if (!checked)
+        throw bench::Failure(option.origin == Origin::kCommandLine ? bench::kExitUsage : bench::kExitConfig,
+                             assignment_text(option, option.current()) + ": " + checked.error().text);
+    }
   }
 }
 
@@ -82,6 +102,7 @@ int run_program(CLI::App& program, int argc, char** argv, const LogFlags& log, c
   }
   try {
     start_logging(log.level, log.format);
+    check_output_files();
     return command();
   } catch (const bench::Failure& e) {
     return report_failure(name, e, "");

@@ -33,7 +33,7 @@ class LineReader {
   Result<CsvField> next() {
     skip_spaces();
     CsvField field{.text = {}, .column = at_ + 1};
-    if (at_ < line_.size() && line_[at_] == '"') return in_quotes(std::move(field));
+    if (at_ < line_.size() && line_[at_] == '"') return quoted(std::move(field));
     const size_t end = std::min(line_.find(',', at_), line_.size());
     std::string_view text = line_.substr(at_, end - at_);
     if (const size_t quote = text.find('"'); quote != std::string_view::npos)
@@ -44,7 +44,7 @@ class LineReader {
     return field;
   }
 
-  Result<CsvField> in_quotes(CsvField field) {
+  Result<CsvField> quoted(CsvField field) {
     const size_t open = at_++;
     for (;; ++at_) {
       if (at_ >= line_.size()) return bad(open, "missing closing quote");

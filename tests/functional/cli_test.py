@@ -21,12 +21,13 @@ class CommandLine(SluiceTest):
 
     def test_an_invalid_list_names_the_variable_that_has_it(self):
         for command in (["status"], ["check", "pool"], ["store", "list"], ["bench", "allreduce", "--workers", "2"]):
-            self.expect_error(64, 'sluice: SLUICE_REDUCERS: item 2, "b:0": ', *command, env={"SLUICE_REDUCERS": "a,b:0"})
-        self.expect_error(64, 'sluice: item 2, "b:0": ', "status", "--reducers", "a,b:0")
+            self.expect_error(78, 'sluice: SLUICE_REDUCERS=a,b:0: item 2, "b:0": ', *command, env={"SLUICE_REDUCERS": "a,b:0"})
+        self.expect_error(64, 'sluice: --reducers a,b:0: item 2, "b:0": ', "status", "--reducers", "a,b:0")
 
     def test_only_the_rank_that_writes_results_checks_their_file(self):
         job = ("bench", "allreduce", "--workers", "2", "--json", self.folder / "none/results.json")
         self.expect_error(64, f"sluice: --json {job[-1]}: cannot write to {self.folder}/none: No such file or directory", *job)
+        self.expect_error(64, "cannot write to", "demo", "digits", "--single", *job[-2:])
         address = f"127.0.0.1:{self.reserve_port()}"
         self.expect_error(69, "rank 1 cannot join the session", *job, "--rank", "1", "--session", "0badcafe" * 4, "--connect", address, "--join-timeout", "1s")
 

@@ -13,6 +13,7 @@
 #include "cli/commands/pool/pool_commands.h"
 #include "cli/options/option_set.h"
 #include "cli/options/pool_flags.h"
+#include "config/pool.h"
 #include "core/clock.h"
 
 namespace sluice::cli {
@@ -32,7 +33,7 @@ std::string lines_of(const PoolCheck& check) {
 }
 
 int run_check_pool(const PoolFlags& flags) {
-  const auto pool = reducers_of(flags.reducers);
+  const auto pool = bench::value_or_fail(config::read_reducers(flags.reducers), bench::kExitUsage);
   const PoolCheck check = check_pool(query_pool(pool, flags.credentials.identity(), flags.timeout));
   std::string text = lines_of(check);
   for (const std::string& problem : check.problems) {
@@ -45,7 +46,7 @@ int run_check_pool(const PoolFlags& flags) {
 }
 
 int run_wait(const PoolFlags& flags) {
-  const auto pool = reducers_of(flags.reducers);
+  const auto pool = bench::value_or_fail(config::read_reducers(flags.reducers), bench::kExitUsage);
   const engine::Identity identity = flags.credentials.identity();
   const Nanos deadline = monotonic_now() + flags.timeout;
   for (;;) {
