@@ -54,8 +54,8 @@ FileContents read_file_contents(const std::string& path, size_t max_bytes, FileK
       continue;
     }
     if (n < 0) return {.status = Status::kUnreadable, .error = errno};
-    if (n == 0 && S_ISFIFO(info.st_mode) && file.text.empty() &&
-        !has_waited) {  // no writer yet, or none any more
+    // A pipe without a writer, which may still come.
+    if (n == 0 && S_ISFIFO(info.st_mode) && file.text.empty() && !has_waited) {
       has_waited = true;
       if (!is_readable_within(fd, kWriterTimeoutMs)) return {.status = Status::kUnreadable, .error = EPIPE};
       continue;

@@ -282,6 +282,7 @@ Result<void> check_options(const ReducerOptions& options) {
   if (options.transport == config::LaneTransport::kRdma) {
     if (auto rdma = find_rdma_offer(options); !rdma) return tl::unexpected(std::move(rdma.error()));
   }
+  if (options.congestion_control.empty()) return {};
   const transport::tcp::Socket probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const auto applied = transport::tcp::apply_options(
       probe.fd(), {.buffer_bytes = 0, .congestion_control = options.congestion_control, .local_address = {}});
