@@ -113,7 +113,8 @@ class Paths(SluiceTest):
             with self.assertRaises(subprocess.CalledProcessError) as refused:
                 self.at("w0", "drain", self.addresses["r0"])
             self.assertEqual((refused.exception.returncode, refused.exception.stdout), (69, ""))
-            self.assertIn("reducer has no pool key (--key-file), so it can only be drained on its host; a drain needs the pool key", refused.exception.stderr)
+            self.assertIn("reducer has no pool key (--key-file), so it can only be drained on its host", refused.exception.stderr)
+            self.assertNotIn("a drain needs", refused.exception.stderr)
             self.assertFalse(self.status("r0")["draining"])
             self.assertRegex(self.at("r0", "drain", self.addresses["r0"]), r"ended after \d")
 
