@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-#include "gpu_client/engine/session/session.h"
+#include "gpu_client/engine/session/collective_session.h"
 #include "gpu_client/include/sluice/sluice.h"
 #include "gpu_client/pipeline/streams.h"
 
@@ -26,7 +26,7 @@ namespace sluice::api {
 }  // namespace sluice::api
 
 struct sluice_session {
-  std::unique_ptr<sluice::engine::Session> engine;
+  std::unique_ptr<sluice::engine::CollectiveSession> engine;
   std::unique_ptr<sluice::pipeline::Streams> streams;  // destroyed before the engine
   std::mutex open_streams_mutex;                       // protects `streams`
   // Equal to streams.get() once the streams are open; read without the mutex.

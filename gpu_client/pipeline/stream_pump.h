@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "core/result.h"
-#include "gpu_client/engine/session/session.h"
+#include "gpu_client/engine/session/collective_session.h"
 #include "gpu_client/pipeline/device.h"
 
 namespace sluice::pipeline {
@@ -60,7 +60,7 @@ struct NetworkOperation {
 class StreamPump {
  public:
   // All arguments outlive the pump.
-  StreamPump(engine::Session& session, Device& device, uint32_t* completion_word)
+  StreamPump(engine::CollectiveSession& session, Device& device, uint32_t* completion_word)
       : session_(session), device_(device), completion_word_(completion_word) {}
   // Returns kSystem if a thread cannot be started.
   [[nodiscard]] Result<void> start();
@@ -99,7 +99,7 @@ class StreamPump {
   void finish_one(StreamOperation& operation, Errc status) noexcept;
   void report_finding(const StreamOperation& operation) noexcept;
 
-  engine::Session& session_;
+  engine::CollectiveSession& session_;
   Device& device_;
   uint32_t* const completion_word_;
   std::mutex mutex_;

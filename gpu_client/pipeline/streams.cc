@@ -15,7 +15,8 @@ Error no_completion() {
 
 }  // namespace
 
-Result<std::unique_ptr<Streams>> Streams::open(engine::Session& session, std::unique_ptr<Device> device,
+Result<std::unique_ptr<Streams>> Streams::open(engine::CollectiveSession& session,
+                                               std::unique_ptr<Device> device,
                                                const StreamsOptions& options) {
   auto staging = Staging::make(*device, options.staging_bytes, options.segment_bytes,
                                options.cast == WireCast::kScaledF16);
@@ -42,8 +43,8 @@ Result<std::unique_ptr<Streams>> Streams::open(engine::Session& session, std::un
   return streams;
 }
 
-Streams::Streams(engine::Session& session, std::unique_ptr<Device> device, const StreamsOptions& options,
-                 Staging staging)
+Streams::Streams(engine::CollectiveSession& session, std::unique_ptr<Device> device,
+                 const StreamsOptions& options, Staging staging)
     : session_(session),
       options_(options),
       device_(std::move(device)),

@@ -15,7 +15,7 @@
 
 #include "core/result.h"
 #include "core/units.h"
-#include "gpu_client/engine/session/session.h"
+#include "gpu_client/engine/session/collective_session.h"
 #include "gpu_client/pipeline/batch.h"
 #include "gpu_client/pipeline/device.h"
 #include "gpu_client/pipeline/staging.h"
@@ -51,7 +51,7 @@ class Streams {
 
   // The session outlives the object. Returns kSystem if memory cannot be pinned or a thread cannot be
   // started.
-  [[nodiscard]] static Result<std::unique_ptr<Streams>> open(engine::Session& session,
+  [[nodiscard]] static Result<std::unique_ptr<Streams>> open(engine::CollectiveSession& session,
                                                              std::unique_ptr<Device> device,
                                                              const StreamsOptions& options);
   // Waits for the device's own streams, which may still copy results.
@@ -73,7 +73,7 @@ class Streams {
   [[nodiscard]] static bool is_stream_request(uint64_t request) noexcept {
     return (request & kRequestBit) != 0;
   }
-  // These behave as those of engine::Session.
+  // These behave as those of engine::CollectiveSession.
   [[nodiscard]] Status test(uint64_t request, bool& done);
   [[nodiscard]] Status wait(uint64_t request, Nanos deadline);
 
@@ -85,7 +85,7 @@ class Streams {
   // The session's requests hold an index below 1024 in the lower half.
   static constexpr uint64_t kRequestBit = 0x80000000;
 
-  Streams(engine::Session& session, std::unique_ptr<Device> device, const StreamsOptions& options,
+  Streams(engine::CollectiveSession& session, std::unique_ptr<Device> device, const StreamsOptions& options,
           Staging staging);
   [[nodiscard]] Result<uint64_t> add_operation(const engine::OpRequest& request, float* residual,
                                                Device::Stream stream, bool with_request);
@@ -119,7 +119,7 @@ class Streams {
   void remove_operation(uint64_t request);
   [[nodiscard]] Status complete_request(uint64_t request, StreamOperation& operation, Errc result);
 
-  engine::Session& session_;
+  engine::CollectiveSession& session_;
   const StreamsOptions options_;
   std::unique_ptr<Device> device_;
 

@@ -36,9 +36,10 @@ struct OpRequest {
   uint64_t count = 0;
   wire::DType dtype = wire::DType::kF32;
   wire::Op op = wire::Op::kSum;
-  Nanos deadline = 0;      // 0: none
-  Nanos issued = 0;        // set in a session with observers (OperationRecorder)
-  bool on_device = false;  // send or recv is memory that the CPU cannot access
+  Nanos deadline = 0;         // 0: none
+  Nanos issued = 0;           // set in a session with observers (OperationRecorder)
+  bool on_device = false;     // send or recv is memory that the CPU cannot access
+  bool caller_waits = false;  // the caller calls wait() at once, so no thread needs to wake up for progress
   wire::Kind kind = wire::Kind::kAllreduce;
   Rank root = 0;  // of reduce and broadcast
   // Of reduce-scatter and all-gather: the elements of each rank's part. Empty: count / ranks. Read by open().

@@ -6,8 +6,8 @@
 // A stall begins when the progress loop finds nothing to do, so the time in which this rank itself copies and
 // sends is not part of it. Nothing is called in a turn with work: chunks that move cost nothing here.
 //
-// The thread of the progress loop calls note() and extend(); any thread may call longest(). No allocation, no
-// lock.
+// The thread of the progress loop calls note() and extend(); any thread may call the others. No allocation,
+// no lock.
 #pragma once
 
 #include <algorithm>
@@ -41,11 +41,15 @@ class StallMeter {
   // With the values of the caller's time, because the loop may sleep.
   [[nodiscard]] Nanos longest(uint64_t chunk, bool open, Nanos now) const noexcept {
     const Nanos ended = longest_.load(std::memory_order_relaxed);
+    return std::max(ended, current(chunk, open, now));
+  }
+  // The stall in progress; 0: none.
+  [[nodiscard]] Nanos current(uint64_t chunk, bool open, Nanos now) const noexcept {
     const Nanos since = since_.load(std::memory_order_seq_cst);
     if (!open || since == 0 || chunk != chunk_.load(std::memory_order_seq_cst) ||
         since != since_.load(std::memory_order_seq_cst))
-      return ended;
-    return std::max(ended, now - since);
+      return 0;
+    return now - since;
   }
 
  private:

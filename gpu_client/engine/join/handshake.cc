@@ -36,16 +36,6 @@ Result<Socket> connect_with_retry(const config::Endpoint& reducer, const Identit
   }
 }
 
-Result<wire::Nonce> make_nonce() {
-  wire::Nonce nonce;
-  for (size_t have = 0; have < nonce.size();) {
-    const ssize_t n = ::getrandom(nonce.data() + have, nonce.size() - have, 0);
-    if (n < 0 && errno != EINTR) return fail(Errc::kSystem, "cannot get random bytes from the system");
-    if (n > 0) have += static_cast<size_t>(n);
-  }
-  return nonce;
-}
-
 struct ReceivedFrame {
   Status status;
   bool malformed = false;  // bytes were received and are invalid
@@ -147,6 +137,16 @@ Result<void> start_tls(Handshake& g, const config::Endpoint& reducer, const Iden
 }
 
 }  // namespace
+
+Result<wire::Nonce> make_nonce() {
+  wire::Nonce nonce;
+  for (size_t have = 0; have < nonce.size();) {
+    const ssize_t n = ::getrandom(nonce.data() + have, nonce.size() - have, 0);
+    if (n < 0 && errno != EINTR) return fail(Errc::kSystem, "cannot get random bytes from the system");
+    if (n > 0) have += static_cast<size_t>(n);
+  }
+  return nonce;
+}
 
 std::string reducer_name(const config::Endpoint& reducer) {
   config::Endpoint unweighted = reducer;

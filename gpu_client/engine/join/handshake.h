@@ -77,6 +77,9 @@ using transport::tcp::Deadline;
                                                   uint32_t lane, uint64_t incarnation,
                                                   const Deadline& deadline);
 
+// Random bytes of the system. Errors: kSystem.
+[[nodiscard]] Result<wire::Nonce> make_nonce();
+
 // The client's proof for JOIN, ATTACH and the queries; zeros without a token.
 [[nodiscard]] wire::Mac client_proof(const Handshake& handshake, uint64_t view_hash);
 

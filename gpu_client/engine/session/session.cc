@@ -336,7 +336,7 @@ Status Session::close(Nanos deadline) {
   return in_time ? Errc::kOk : Errc::kTimeout;
 }
 
-void Session::abort(Errc code, const std::string& reason, Errc code_for_others) noexcept {
+void Session::end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept {
   blackbox_.record(blackbox::EventKind::kAborted, {.code = code_for_others}, reason);
   dump_.request("a session was aborted");
   try {

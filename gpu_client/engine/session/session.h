@@ -1,6 +1,6 @@
-// Class Session is a worker's session as the C API and the NCCL plugin use it. It joins the session,
-// creates the data path, the progress thread, the heartbeat monitor's entry and recovery, and connects
-// them.
+// Class Session is a worker's session with reducers, as the C API and the NCCL plugin use it. It joins the
+// session, creates the data path, the progress thread, the heartbeat monitor's entry and recovery, and
+// connects them.
 #pragma once
 
 #include <atomic>
@@ -27,6 +27,7 @@
 #include "gpu_client/engine/data_path/progress_thread.h"
 #include "gpu_client/engine/join/join.h"
 #include "gpu_client/engine/recovery/recovery.h"
+#include "gpu_client/engine/session/collective_session.h"
 #include "gpu_client/engine/session/memory_registry.h"
 #include "gpu_client/engine/trace/trace_observer.h"
 #include "transport/rdma/memory.h"
@@ -46,103 +47,66 @@ struct SessionOptions {
   OperationObservers observers;
 };
 
-struct SessionStats {
-  uint64_t operations = 0;  // ended with kOk
-  transport::EndpointCounters lanes;
-  uint32_t reducers = 0;            // dedicated ones, as configured
-  uint32_t colocated_reducers = 0;  // of the first view
-  uint32_t lane_connections = 0;
-  WaitingStatus waiting;
-  StragglerStats::Slowest slowest;
-  RecoveryStats recovery;
-  Nanos longest_stall = 0;  // StallMeter
-  uint64_t bytes_resent = 0;
-  uint64_t bytes_copied = 0;  // payload copied between the operations' buffers and the network
-  uint32_t rdma_lanes = 0;
-};
-
-class Session final : ChunkScheduler::Listener, HeartbeatListener, Recovery::Listener {
+class Session final : public CollectiveSession,
+                      ChunkScheduler::Listener,
+                      HeartbeatListener,
+                      Recovery::Listener {
  public:
   // Joins a session. Blocks as join_session() does.
   [[nodiscard]] static Result<std::unique_ptr<Session>> create(SessionOptions options);
   // Without close() or abort() the connections break. The other ranks see that as the loss of this rank; in a
   // fault-tolerant session only at the absence deadline.
-  ~Session();
+  ~Session() override;
   Session(const Session&) = delete;
 
-  // Submits an operation. Sets `handle` for test() and wait(), and sets request.deadline,
-  // request.issued and request.on_device. Returns kExhausted when the table is full, kClosed after close(),
-  // kInvalidArgument when a buffer is only partly in device memory, kUnsupported for another collective than
-  // allreduce there and for block types without accepts_blocks(), or the code with which the session ended.
-  // Any thread.
-  [[nodiscard]] Status start(OpRequest request, uint64_t& handle);
-  // Sets `done` when the operation has ended. Then returns its status and releases its handle. Returns
-  // kInvalidArgument for a released handle.
-  [[nodiscard]] Status test(uint64_t handle, bool& done);
-  // The same, blocking until `deadline`. Returns kTimeout when the operation is still open.
-  [[nodiscard]] Status wait(uint64_t handle, Nanos deadline);
-  void progress() noexcept { progress_thread_->progress_once(); }
-  [[nodiscard]] Rank rank() const noexcept { return options_.join.identity.rank; }
-  [[nodiscard]] uint32_t ranks() const noexcept { return options_.join.identity.ranks; }
-  // Whether all reducers of the first view sum block types. Equal on all ranks.
-  [[nodiscard]] bool accepts_blocks() const noexcept {
+  [[nodiscard]] Status start(OpRequest request, uint64_t& handle) override;
+  [[nodiscard]] Status test(uint64_t handle, bool& done) override;
+  [[nodiscard]] Status wait(uint64_t handle, Nanos deadline) override;
+  void progress() noexcept override { progress_thread_->progress_once(); }
+  [[nodiscard]] Rank rank() const noexcept override { return options_.join.identity.rank; }
+  [[nodiscard]] uint32_t ranks() const noexcept override { return options_.join.identity.ranks; }
+  [[nodiscard]] bool accepts_blocks() const noexcept override {
     return (reducer_features_ & wire::kFeatureBlocks) != 0;
   }
-  [[nodiscard]] Nanos linger() const noexcept { return options_.linger; }
+  [[nodiscard]] Nanos linger() const noexcept override { return options_.linger; }
 
-  [[nodiscard]] Errc code() const noexcept { return end_latch_.code(); }
-  [[nodiscard]] std::string reason() const { return end_latch_.text(); }
-  [[nodiscard]] SessionStats stats();
-  // Findings of operations without OpRequest::finding, with their handles. Any thread.
-  [[nodiscard]] FindingQueue& findings() noexcept { return findings_; }
-  // For one line of the session in the log.
-  [[nodiscard]] SessionLog log() const { return {options_.join.identity.session, rank()}; }
-  // The trace of this session; null without one. Valid as long as the session.
-  [[nodiscard]] CollectiveObserver* trace() const noexcept { return trace_.get(); }
+  [[nodiscard]] Errc code() const noexcept override { return end_latch_.code(); }
+  [[nodiscard]] std::string reason() const override { return end_latch_.text(); }
+  [[nodiscard]] SessionStats stats() override;
+  [[nodiscard]] FindingQueue& findings() noexcept override { return findings_; }
+  [[nodiscard]] SessionLog log() const override { return {options_.join.identity.session, rank()}; }
+  [[nodiscard]] CollectiveObserver* trace() const noexcept override { return trace_.get(); }
 
-  // Replaces the list of reducers, or with nullopt rereads its file. Effective on rank 0 only, and applied
-  // later. Returns kUnsupported without fault tolerance, and kInvalidArgument when there is no file.
-  [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool);
-
-  // The dedicated reducers for another session of the same ranks, in an order that may differ between ranks
-  // while the view changes.
-  [[nodiscard]] std::vector<config::Endpoint> usable_reducers() const {
+  [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool) override;
+  [[nodiscard]] std::vector<config::Endpoint> usable_reducers() const override {
     return recovery_ ? recovery_->usable_reducers() : options_.join.reducers;
   }
 
-  // Registers memory with the RDMA devices, so that operations in it are not copied. The caller keeps it
-  // mapped until deregister_memory(), and calls that with no open operation in it. A range may be
-  // registered several times. Has no effect without RDMA. Returns kSystem with a device's error; the memory
-  // is then not registered. Any thread.
-  [[nodiscard]] Result<void> register_memory(std::span<std::byte> bytes) { return memory_.add(bytes); }
-  // The same for memory that only devices can access, such as a GPU's. Operations in it are never copied at
-  // this rank and have no payload checksum. Returns kUnsupported with the reason when the session cannot
-  // use such memory.
+  [[nodiscard]] Result<void> register_memory(std::span<std::byte> bytes) override {
+    return memory_.add(bytes);
+  }
   [[nodiscard]] Result<void> register_device_memory(std::span<std::byte> bytes,
-                                                    const transport::rdma::DmaBuf& dmabuf);
-  // True when [at, at + size) is inside registered device memory. Any thread.
-  [[nodiscard]] bool is_device_memory(const std::byte* at, uint64_t size) const {
+                                                    const transport::rdma::DmaBuf& dmabuf) override;
+  [[nodiscard]] bool is_device_memory(const std::byte* at, uint64_t size) const override {
     return memory_.is_device_memory(at, size);
   }
-  // Reverts one registration of either kind. Returns kInvalidArgument when the range is not registered.
-  [[nodiscard]] Status deregister_memory(std::span<std::byte> bytes) { return memory_.remove(bytes); }
+  [[nodiscard]] Status deregister_memory(std::span<std::byte> bytes) override {
+    return memory_.remove(bytes);
+  }
 
-  // Waits for the open operations, leaves the session and closes it, within the linger time or until
-  // `deadline`. Returns kTimeout when the time did not suffice, or the code with which the session ended
-  // before. No other call may be in progress or follow.
-  [[nodiscard]] Status close(Nanos deadline = kNoDeadline);
+  [[nodiscard]] Status close(Nanos deadline) override;
+  [[nodiscard]] Status close() { return close(kNoDeadline); }  // within the linger time
 
-  // Ends the session and sends the reason to the other ranks, which otherwise would wait for this rank. The
-  // destructor waits until the transport has returned the buffers. Any thread.
-  void abort(Errc code, const std::string& reason) noexcept { abort(code, reason, code); }
-  // The same at the caller's request: kClosed on this rank, kAborted on the others.
-  void abort_for_caller(const std::string& reason) noexcept { abort(Errc::kClosed, reason, Errc::kAborted); }
+  void abort(Errc code, const std::string& reason) noexcept override { end_for_all(code, reason, code); }
+  void abort_for_caller(const std::string& reason) noexcept override {
+    end_for_all(Errc::kClosed, reason, Errc::kAborted);
+  }
 
  private:
   explicit Session(SessionOptions options);
 
   // session.cc
-  void abort(Errc code, const std::string& reason, Errc code_for_others) noexcept;
+  void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;
   [[nodiscard]] Result<void> begin(Membership& membership);
   // After a begin() that failed: tells the other ranks, which have joined.
   void abandon(Membership& membership, const Error& error) noexcept;
