@@ -1,0 +1,141 @@
+#include "gpu_client/local/segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "core/assert.h"
+
+namespace sluice::local {
+namespace {
+
+constexpr unsigned kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr size_t kPageBytes = 4096;
+
+}  // namespace
+
+Segment::Layout::Layout(uint32_t ranks) noexcept {
+  const size_t count = ranks;
+  constexpr size_t kPieceBytes = size_t{kSlots} * kSlotStride;
+  processes = sizeof(FailureRecord);
+  doorbells = round_up(processes + count * sizeof(std::atomic<int32_t>), alignof(Doorbell));
+  slots = doorbells + count * sizeof(Doorbell);
+  arrivals = slots + kSlots * sizeof(PieceSlot);
+  lives = arrivals + kSlots * count * sizeof(Arrival);
+  contributions = round_up(lives + count * count * sizeof(LifeWord), kPageBytes);
+  results = contributions + count * kPieceBytes;
+  end = round_up(results + kPieceBytes, kPageBytes);
+}
+
+std::string Segment::describe_error(int error) const {
+  return std::to_string(layout_.end / kKiB) + " KiB of shared memory: " + std::strerror(error);
+}
+
+Result<void> Segment::map_memory() noexcept {
+  void* const memory = ::mmap(nullptr, layout_.end, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  if (memory == MAP_FAILED) return fail(Errc::kSystem, "cannot map " + describe_error(errno));
+  memory_ = static_cast<std::byte*>(memory);
+  ::madvise(memory_, layout_.end, MADV_DONTFORK);  // a child of fork() would keep the memory for nothing
+  return {};
+}
+
+Result<Segment> Segment::create(uint32_t ranks) {
+  SLUICE_ASSERT(ranks >= 1 && ranks <= kMaxRanks);
+  const int descriptor = ::memfd_create("sluice", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const int error = errno;
+  Segment segment(descriptor, ranks);
+  if (descriptor < 0) return fail(Errc::kSystem, "cannot create " + segment.describe_error(error));
+  // A hole would be filled at its first access, and without memory that access would be a SIGBUS.
+  const int allocated = ::posix_fallocate(descriptor, 0, static_cast<off_t>(segment.layout_.end));
+  if (allocated != 0) return fail(Errc::kSystem, "cannot allocate " + segment.describe_error(allocated));
+  if (::fcntl(descriptor, F_ADD_SEALS, kSeals) != 0)
+    return fail(Errc::kSystem, "cannot seal " + segment.describe_error(errno));
+  SLUICE_RETURN_IF_ERROR(segment.map_memory());
+  return segment;
+}
+
+Result<Segment> Segment::map(int descriptor, uint32_t ranks) {
+  Segment segment(descriptor, ranks);
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0)
+    return fail(Errc::kSystem, std::string("cannot examine the shared memory: ") + std::strerror(errno));
+  if (ranks == 0 || ranks > kMaxRanks || status.st_size != static_cast<off_t>(segment.layout_.end)) {
+    return fail(Errc::kBadLength, "shared memory has " + std::to_string(status.st_size) +
+                                      " bytes; expected those of " + std::to_string(ranks) + " ranks");
+  }
+  const int seals = ::fcntl(descriptor, F_GET_SEALS);
+  if (seals < 0 || (static_cast<unsigned>(seals) & kSeals) != kSeals)
+    return fail(Errc::kUnsupported, "shared memory is not sealed against a change of its size");
+  SLUICE_RETURN_IF_ERROR(segment.map_memory());
+  return segment;
+}
+
+Segment::~Segment() {
+  if (memory_ != nullptr) ::munmap(memory_, layout_.end);
+  close_descriptor();
+}
+
+Segment::Segment(Segment&& other) noexcept
+    : layout_(other.layout_),
+      memory_(std::exchange(other.memory_, nullptr)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      ranks_(other.ranks_) {}
+
+Segment& Segment::operator=(Segment&& other) noexcept {
+  std::swap(layout_, other.layout_);
+  std::swap(memory_, other.memory_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(ranks_, other.ranks_);
+  return *this;
+}
+
+void Segment::close_descriptor() noexcept {
+  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+}
+
+FailureRecord& Segment::failure() const noexcept {
+  return at<FailureRecord>(0);
+}
+
+std::atomic<int32_t>& Segment::process(Rank rank) const noexcept {
+  SLUICE_DASSERT(rank < ranks_);
+  return at<std::atomic<int32_t>>(layout_.processes + rank * sizeof(std::atomic<int32_t>));
+}
+
+Doorbell& Segment::doorbell(Rank rank) const noexcept {
+  SLUICE_DASSERT(rank < ranks_);
+  return at<Doorbell>(layout_.doorbells + rank * sizeof(Doorbell));
+}
+
+PieceSlot& Segment::slot(uint32_t slot) const noexcept {
+  SLUICE_DASSERT(slot < kSlots);
+  return at<PieceSlot>(layout_.slots + slot * sizeof(PieceSlot));
+}
+
+Arrival& Segment::arrival(uint32_t slot, Rank rank) const noexcept {
+  SLUICE_DASSERT(slot < kSlots && rank < ranks_);
+  return at<Arrival>(layout_.arrivals + (size_t{slot} * ranks_ + rank) * sizeof(Arrival));
+}
+
+LifeWord& Segment::life(Rank rank, Rank watcher) const noexcept {
+  SLUICE_DASSERT(rank < ranks_ && watcher < ranks_);
+  return at<LifeWord>(layout_.lives + (size_t{rank} * ranks_ + watcher) * sizeof(LifeWord));
+}
+
+std::byte* Segment::contribution(uint32_t slot, Rank rank) const noexcept {
+  SLUICE_DASSERT(slot < kSlots && rank < ranks_);
+  return memory_ + layout_.contributions + (size_t{slot} * ranks_ + rank) * kSlotStride;
+}
+
+std::byte* Segment::result(uint32_t slot) const noexcept {
+  SLUICE_DASSERT(slot < kSlots);
+  return memory_ + layout_.results + size_t{slot} * kSlotStride;
+}
+
+}  // namespace sluice::local
