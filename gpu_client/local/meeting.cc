@@ -1,0 +1,369 @@
+#include "gpu_client/local/meeting.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/text_encoding.h"
+#include "gpu_client/engine/base/peer_error.h"
+#include "gpu_client/engine/base/session_log.h"
+#include "gpu_client/local/meeting_messages.h"
+#include "gpu_client/local/packet_socket.h"
+#include "wire/sha256.h"
+
+namespace sluice::local {
+namespace {
+
+constexpr Nanos kRetry = 5 * kMillisecond;     // while the leader binds, but does not listen yet
+constexpr Nanos kProofTimeout = 5 * kSecond;   // of one connection
+constexpr Nanos kVerdictGrace = 5 * kSecond;   // the leader decides who is late
+constexpr Nanos kReadyTimeout = 10 * kSecond;  // to map the segment
+constexpr size_t kMaxStrangers = 16;           // connections without a proof
+
+template <typename T>
+void append(std::vector<std::byte>& out, const T& bytes) {
+  const auto view = std::as_bytes(std::span(bytes));
+  out.insert(out.end(), view.begin(), view.end());
+}
+
+// The same on all ranks of a session and user, and of no use to anyone who lists the names.
+std::string socket_name(const SessionId& session) {
+  std::vector<std::byte> data;
+  append(data, std::string_view("sluice local session"));
+  append(data, session.bytes);
+  const wire::Digest digest = wire::sha256(data);
+  return "sluice-" + std::to_string(::geteuid()) + "-" + hex_text(std::span(digest).first<16>());
+}
+
+wire::Digest make_proof(const engine::Identity& identity, std::string_view role, const LocalHello& hello,
+                        const LocalChallenge& challenge) {
+  std::vector<std::byte> data;
+  append(data, role);
+  append(data, identity.session.bytes);
+  append(data, wire::encode_body(hello));
+  append(data, challenge.nonce);
+  const wire::Digest token = identity.token.value_or(wire::Digest{});
+  return wire::hmac_sha256(std::as_bytes(std::span(token)), data);
+}
+constexpr std::string_view kLeaderRole = "sluice local leader";
+constexpr std::string_view kRankRole = "sluice local rank";
+
+template <typename M>
+std::vector<std::byte> encode(const M& message) {
+  std::vector<std::byte> out{static_cast<std::byte>(M::kType)};
+  append(out, wire::encode_body(message));
+  return out;
+}
+
+template <typename M>
+Status decode(const Packet& packet, M& out) {
+  const std::span<const std::byte> bytes(packet.bytes);
+  if (bytes.empty() || bytes[0] != static_cast<std::byte>(M::kType)) return Errc::kUnexpectedMessage;
+  return wire::decode_body(bytes.subspan(1), out);
+}
+
+Error to_error(Errc code, std::string text) {
+  return {.code = is_known(code) && code != Errc::kOk ? code : Errc::kInternal,
+          .text = engine::replace_control_characters(std::move(text))};
+}
+
+std::string rank_name(Rank rank) {
+  return "rank " + std::to_string(rank);
+}
+
+std::string rank_list(const std::vector<Rank>& ranks) {
+  constexpr size_t kMost = 8;
+  std::string out = ranks.size() == 1 ? "rank" : "ranks";
+  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i)
+    out += (i == 0 ? " " : ", ") + std::to_string(ranks[i]);
+  if (ranks.size() > kMost) out += " and " + std::to_string(ranks.size() - kMost) + " more";
+  return out;
+}
+
+class Leader {
+ public:
+  Leader(const engine::Identity& identity, Socket listener, Nanos deadline)
+      : identity_(identity), listener_(std::move(listener)), deadline_(deadline) {}
+
+  Result<void> run(const std::function<Result<void>(Segment)>& begin_watch) {
+    auto done = await_ranks();
+    if (done) done = share_segment(begin_watch);
+    if (done) done = await_ready();
+    LocalVerdict verdict;
+    if (!done) verdict.code = done.error().code, verdict.text = done.error().text;
+    for (const Member& m : members_) {
+      // A member that has closed learns nothing; if the session begins, its death is seen by the watch.
+      static_cast<void>(send_packet(m.socket, encode(verdict)));
+    }
+    return done;
+  }
+
+ private:
+  enum class State : uint8_t { kConnected, kChallenged, kArrived, kReady };
+  struct Member {
+    Socket socket;
+    PeerProcess process;
+    State state = State::kConnected;
+    Nanos proof_deadline = 0;
+    LocalHello hello{};
+    LocalChallenge challenge{};
+  };
+
+  [[nodiscard]] size_t count(State least) const {
+    return static_cast<size_t>(
+        std::ranges::count_if(members_, [&](const Member& m) { return m.state >= least; }));
+  }
+
+  Result<void> await_ranks() {
+    while (count(State::kArrived) + 1 < identity_.ranks) {
+      SLUICE_RETURN_IF_ERROR(wait(deadline_));
+      if (monotonic_now() >= deadline_) return tl::unexpected(missing_ranks());
+      // One at a time, so that strangers are gone before the next one comes.
+      if (Socket next = accept_from(listener_); next.valid()) accept(std::move(next));
+      SLUICE_RETURN_IF_ERROR(serve_members());
+    }
+    std::erase_if(members_, [](const Member& m) { return m.state < State::kArrived; });
+    return {};
+  }
+
+  void accept(Socket socket) {
+    const PeerProcess process = peer_of(socket);
+    if (process.user != ::geteuid()) {
+      engine::SessionLog(identity_.session, identity_.rank)
+          .warn("refused process " + std::to_string(process.id) + " of user " + std::to_string(process.user) +
+                " at the socket of this session");
+      return;
+    }
+    if (members_.size() - count(State::kArrived) >= kMaxStrangers) {
+      // A rank proves its token at once: the one that has said least, or longest nothing, is none.
+      const auto oldest = std::ranges::min_element(members_, {}, &Member::state);
+      members_.erase(oldest);
+    }
+    members_.push_back(
+        {.socket = std::move(socket), .process = process, .proof_deadline = monotonic_now() + kProofTimeout});
+  }
+
+  // Serves all members once. Only what a member that has proved its token says can end the session.
+  Result<void> serve_members() {
+    for (size_t i = 0; i < members_.size();) {
+      auto served = serve(members_[i]);
+      if (!served) return served.map([](bool) {});
+      if (*served) {
+        ++i;
+      } else {
+        members_.erase(members_.begin() + static_cast<ptrdiff_t>(i));
+      }
+    }
+    return {};
+  }
+
+  // Returns false if the connection is to be closed.
+  Result<bool> serve(Member& m) {
+    auto packet = receive_packet(m.socket);
+    if (m.state >= State::kArrived) {
+      if (!packet || *packet) return lost(m);
+      return true;
+    }
+    if (!packet) return false;
+    if (!*packet) return monotonic_now() < m.proof_deadline;
+    return m.state == State::kConnected ? on_hello(m, **packet) : on_proof(m, **packet);
+  }
+
+  Result<bool> on_hello(Member& m, const Packet& packet) {
+    if (!decode(packet, m.hello).ok()) return false;
+    if (m.hello.version != kLocalVersion) {
+      return refuse(m, Errc::kNoCommonVersion,
+                    "version " + std::to_string(kLocalVersion) + " of the shared memory on " +
+                        rank_name(identity_.rank) + ", version " + std::to_string(m.hello.version) + " on " +
+                        rank_name(m.hello.rank));
+    }
+    if ((m.hello.has_token != 0) != identity_.token.has_value()) {
+      return refuse(
+          m, Errc::kUnauthenticated,
+          rank_name(identity_.token ? m.hello.rank : identity_.rank) + " has no pool key or job token");
+    }
+    auto nonce = engine::make_nonce();
+    if (!nonce) return tl::unexpected(nonce.error());
+    m.challenge.nonce = *nonce;
+    m.challenge.proof = make_proof(identity_, kLeaderRole, m.hello, m.challenge);
+    m.state = State::kChallenged;
+    return send_packet(m.socket, encode(m.challenge)).ok();
+  }
+
+  static bool refuse(const Member& m, Errc code, std::string text) {
+    static_cast<void>(send_packet(m.socket, encode(LocalVerdict{.code = code, .text = std::move(text)})));
+    return false;
+  }
+
+  Result<bool> on_proof(Member& m, const Packet& packet) {
+    LocalProof proof;
+    if (!decode(packet, proof).ok()) return false;
+    if (!wire::equal_digests(proof.proof, make_proof(identity_, kRankRole, m.hello, m.challenge)))
+      return refuse(m, Errc::kUnauthenticated, "wrong job token");
+    m.state = State::kArrived;
+    if (m.hello.ranks != identity_.ranks) {
+      return fail(Errc::kMismatch, rank_name(m.hello.rank) + " expects " + std::to_string(m.hello.ranks) +
+                                       " ranks, " + rank_name(identity_.rank) + " expects " +
+                                       std::to_string(identity_.ranks));
+    }
+    const auto is_same = [&](const Member& other) {
+      return &other != &m && other.state >= State::kArrived && other.hello.rank == m.hello.rank;
+    };
+    if (m.hello.rank >= identity_.ranks || m.hello.rank == identity_.rank ||
+        std::ranges::any_of(members_, is_same))
+      return fail(Errc::kRankTaken, rank_name(m.hello.rank) + " is already part of the session");
+    return true;
+  }
+
+  static Result<bool> lost(const Member& m) {
+    return fail(Errc::kPeerLost, rank_name(m.hello.rank) + " (process " + std::to_string(m.process.id) +
+                                     ") ended before the session began");
+  }
+
+  [[nodiscard]] Error missing_ranks() const {
+    std::vector<Rank> missing;
+    for (Rank rank = 0; rank < identity_.ranks; ++rank) {
+      const auto is_rank = [&](const Member& m) {
+        return m.state >= State::kArrived && m.hello.rank == rank;
+      };
+      if (rank != identity_.rank && std::ranges::none_of(members_, is_rank)) missing.push_back(rank);
+    }
+    return {.code = Errc::kJoinTimeout,
+            .text = rank_list(missing) + " of " + std::to_string(identity_.ranks) +
+                    " did not join on this host; for ranks on several hosts set SLUICE_REDUCERS, or "
+                    "SLUICE_RENDEZVOUS=host:port of rank 0"};
+  }
+
+  Result<void> wait(Nanos deadline) {
+    std::vector<pollfd> polls{{.fd = listener_.fd(), .events = POLLIN, .revents = 0}};
+    for (const Member& m : members_) polls.push_back({.fd = m.socket.fd(), .events = POLLIN, .revents = 0});
+    // Connections without a proof end by time too.
+    const Nanos left = std::clamp<Nanos>(deadline - monotonic_now(), 0, kSecond);
+    ::poll(polls.data(), polls.size(), static_cast<int>(div_ceil(static_cast<uint64_t>(left), kMillisecond)));
+    return {};
+  }
+
+  Result<void> share_segment(const std::function<Result<void>(Segment)>& begin_watch) {
+    listener_ = {};  // the name is free again
+    SLUICE_ASSIGN_OR_RETURN(segment, Segment::create(identity_.ranks));
+    for (const Member& m : members_) {
+      const LocalSegment message{.ranks = identity_.ranks};
+      if (!send_packet(m.socket, encode(message), segment.descriptor()).ok()) return lost(m).map([](bool) {});
+    }
+    segment.close_descriptor();
+    if (auto begun = begin_watch(std::move(segment)); !begun)
+      return add_context(rank_name(identity_.rank), begun.error());
+    return {};
+  }
+
+  Result<void> await_ready() {
+    const Nanos deadline = monotonic_now() + kReadyTimeout;
+    for (Member& m : members_) {
+      auto packet = wait_for_packet(m.socket, deadline);
+      LocalReady ready;
+      if (!packet || !decode(*packet, ready).ok()) return lost(m).map([](bool) {});
+      if (ready.code != Errc::kOk)
+        return add_context(rank_name(m.hello.rank), to_error(ready.code, std::move(ready.text)));
+      m.state = State::kReady;
+    }
+    return {};
+  }
+
+  const engine::Identity& identity_;
+  Socket listener_;
+  const Nanos deadline_;
+  std::vector<Member> members_;
+};
+
+// A rank that is not the leader.
+class Follower {
+ public:
+  Follower(const engine::Identity& identity, Socket socket, Nanos deadline)
+      : identity_(identity), socket_(std::move(socket)), deadline_(deadline) {}
+
+  Result<void> run(const std::function<Result<void>(Segment)>& begin_watch) {
+    const PeerProcess leader = peer_of(socket_);
+    if (leader.user != ::geteuid())
+      return fail(Errc::kUnauthenticated, "process " + std::to_string(leader.id) + " of user " +
+                                              std::to_string(leader.user) +
+                                              " holds the socket of this session");
+    auto nonce = engine::make_nonce();
+    if (!nonce) return tl::unexpected(nonce.error());
+    const LocalHello hello{.rank = identity_.rank,
+                           .ranks = identity_.ranks,
+                           .has_token = identity_.token ? uint8_t{1} : uint8_t{0},
+                           .nonce = *nonce};
+    LocalChallenge challenge;
+    SLUICE_RETURN_IF_ERROR(send(hello));
+    SLUICE_RETURN_IF_ERROR(receive(challenge));
+    if (!wire::equal_digests(challenge.proof, make_proof(identity_, kLeaderRole, hello, challenge)))
+      return fail(Errc::kUnauthenticated,
+                  "process " + std::to_string(leader.id) + " does not hold the job token");
+    SLUICE_RETURN_IF_ERROR(send(LocalProof{make_proof(identity_, kRankRole, hello, challenge)}));
+    LocalSegment message;
+    SLUICE_ASSIGN_OR_RETURN(packet, receive(message));
+    LocalReady ready;
+    auto begun = begin(packet, begin_watch);
+    if (!begun) ready.code = begun.error().code, ready.text = begun.error().text;
+    SLUICE_RETURN_IF_ERROR(send(ready));
+    LocalVerdict verdict;
+    SLUICE_RETURN_IF_ERROR(receive(verdict));
+    if (verdict.code != Errc::kOk) return tl::unexpected(to_error(verdict.code, std::move(verdict.text)));
+    return {};
+  }
+
+ private:
+  Result<void> begin(Packet& packet, const std::function<Result<void>(Segment)>& begin_watch) {
+    if (!packet.descriptor.valid()) return fail(Errc::kBadField, "the segment came without a descriptor");
+    SLUICE_ASSIGN_OR_RETURN(segment, Segment::map(packet.descriptor.release(), identity_.ranks));
+    segment.close_descriptor();
+    return begin_watch(std::move(segment));
+  }
+  template <typename M>
+  Result<void> send(const M& message) {
+    // The verdict with the reason may have been received.
+    static_cast<void>(send_packet(socket_, encode(message)));
+    return {};
+  }
+  template <typename M>
+  Result<Packet> receive(M& out) {
+    auto packet = wait_for_packet(socket_, deadline_ + kVerdictGrace);
+    if (!packet) return add_context("leader of the ranks on this host", packet.error());
+    if (decode(*packet, out).ok()) return packet;
+    LocalVerdict verdict;
+    if (decode(*packet, verdict).ok() && verdict.code != Errc::kOk)
+      return tl::unexpected(to_error(verdict.code, std::move(verdict.text)));
+    return fail(Errc::kUnexpectedMessage, "leader of the ranks on this host: malformed packet");
+  }
+
+  const engine::Identity& identity_;
+  Socket socket_;
+  const Nanos deadline_;
+};
+
+}  // namespace
+
+Result<void> meet(const engine::Identity& identity, Nanos timeout,
+                  const std::function<Result<void>(Segment)>& begin_watch) {
+  const Nanos deadline = monotonic_now() + timeout;
+  const std::string name = socket_name(identity.session);
+  for (;;) {
+    auto listener = listen_at(name, static_cast<int>(kMaxRanks));
+    if (listener) return Leader(identity, std::move(*listener), deadline).run(begin_watch);
+    if (listener.error().code != Errc::kAddressInUse) return tl::unexpected(listener.error());
+    auto socket = connect_at(name);
+    if (socket) return Follower(identity, std::move(*socket), deadline).run(begin_watch);
+    if (socket.error().code != Errc::kReset || monotonic_now() >= deadline)
+      return tl::unexpected(socket.error());
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kRetry));
+  }
+}
+
+}  // namespace sluice::local
