@@ -15,6 +15,7 @@ constexpr std::string_view kPluginVariables[] = {
     "SLUICE_DISCOVERY",
     "SLUICE_DISCOVERY_TIMEOUT",
     "SLUICE_DNS_SERVER",
+    "SLUICE_HOSTS",
     "SLUICE_IB_GID_INDEX",
     "SLUICE_IB_HCA",
     "SLUICE_IB_TC",

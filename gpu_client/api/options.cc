@@ -117,7 +117,7 @@ Result<engine::ColocationOptions> read_colocation(const sluice_options& o) {
     out.link_rate = *rate;
   }
   // Launchers of PyTorch set the host of rank 0. Their port belongs to another service.
-  out.rendezvous.host = variable_or("MASTER_ADDR", "");
+  if (o.rendezvous == nullptr) out.rendezvous.host = variable_or("MASTER_ADDR", "");
   const char* const source = o.rendezvous != nullptr ? "rendezvous" : "variable SLUICE_RENDEZVOUS";
   const std::string meeting_point =
       o.rendezvous != nullptr ? o.rendezvous : variable_or("SLUICE_RENDEZVOUS", "");
@@ -131,13 +131,20 @@ Result<engine::ColocationOptions> read_colocation(const sluice_options& o) {
   return out;
 }
 
-// Finds the reducers for a caller that named none: from SLUICE_REDUCERS or from the platform. Without any the
-// ranks reduce by themselves if they know where to meet.
-Result<config::Pool> discover_pool(const engine::ColocationOptions& colocation) {
+// Reads SLUICE_HOSTS, which allows ranks that share a host to use its memory.
+Result<bool> read_hosts_variable() {
+  const std::string value = variable_or("SLUICE_HOSTS", "auto");
+  if (value == "auto" || value == "off") return value == "auto";
+  return invalid("variable SLUICE_HOSTS: \"" + value + "\": expected auto or off");
+}
+
+// Finds the reducers for a caller that named none: from SLUICE_REDUCERS or from the platform. None is an
+// error if the ranks cannot reduce by themselves.
+Result<config::Pool> discover_pool(bool needs_pool) {
   if (variable_or("SLUICE_REDUCERS", "") == config::kNoReducers) return config::Pool{};
   auto outcome = config::discovery::discover(config::discovery::process_environment(environ));
   if (!outcome) return tl::unexpected(outcome.error());
-  if (!outcome->result && can_run_without_pool(colocation)) return config::Pool{};
+  if (!outcome->result && !needs_pool) return config::Pool{};
   if (!outcome->result) {
     return invalid(
         "NULL, but neither SLUICE_REDUCERS nor the platform names reducers; set one of them, or "
@@ -148,6 +155,10 @@ Result<config::Pool> discover_pool(const engine::ColocationOptions& colocation) 
 }
 
 }  // namespace
+
+bool is_on_one_host(const engine::SessionOptions& options) noexcept {
+  return options.join.reducers.empty() && !can_run_without_pool(options.join.colocation);
+}
 
 sluice_options default_options() noexcept {
   sluice_options options{};
@@ -185,9 +196,12 @@ Result<engine::SessionOptions> read_options(const sluice_options& caller_options
   if (auto checked = check_numbers(o); !checked) return tl::unexpected(checked.error());
   auto colocation = read_colocation(o);
   if (!colocation) return tl::unexpected(colocation.error());
-  auto pool = o.reducers != nullptr ? config::read_pool(o.reducers) : discover_pool(*colocation);
+  auto may_share_host = read_hosts_variable();
+  if (!may_share_host) return tl::unexpected(may_share_host.error());
+  const bool needs_pool = !*may_share_host && !can_run_without_pool(*colocation);
+  auto pool = o.reducers != nullptr ? config::read_pool(o.reducers) : discover_pool(needs_pool);
   if (!pool) return add_context("reducers", pool.error());
-  if (pool->reducers.empty() && !can_run_without_pool(*colocation)) {
+  if (pool->reducers.empty() && needs_pool) {
     return invalid(
         colocation->mode == engine::ColocationMode::kOff
             ? "no reducers, and SLUICE_COLOCATED is off; set SLUICE_REDUCERS, or SLUICE_COLOCATED=auto"

@@ -17,6 +17,9 @@ namespace sluice::api {
 // read.
 [[nodiscard]] Result<engine::SessionOptions> read_options(const sluice_options& options);
 
+// True when all ranks run on one host: there are neither reducers nor a place where several hosts could meet.
+[[nodiscard]] bool is_on_one_host(const engine::SessionOptions& options) noexcept;
+
 [[nodiscard]] sluice_stream_options default_stream_options() noexcept;
 
 struct StreamSettings {

@@ -15,15 +15,19 @@
 #include "gpu_client/api/status_map.h"
 #include "gpu_client/engine/base/peer_error.h"
 #include "gpu_client/engine/session/session.h"
+#include "gpu_client/local/local_session.h"
 
 using sluice::Errc;
 using sluice::Nanos;
+using sluice::Result;
 using sluice::Status;
 using sluice::api::catch_exceptions;
 using sluice::api::copy_sized;
 using sluice::api::copy_text;
 using sluice::api::is_owned_by_this_process;
 using sluice::api::to_status;
+using sluice::engine::CollectiveSession;
+using sluice::engine::SessionOptions;
 using sluice::pipeline::Streams;
 
 namespace {
@@ -34,6 +38,11 @@ sluice_status report_result(const sluice::Result<T>& result, char* error, size_t
   if (result) return SLUICE_OK;
   copy_text(result.error().text, error, error_size);
   return to_status(result.error().code);
+}
+
+Result<std::unique_ptr<CollectiveSession>> create_session(SessionOptions options) {
+  if (sluice::api::is_on_one_host(options)) return sluice::local::LocalSession::create(std::move(options));
+  return sluice::engine::Session::create(std::move(options));
 }
 
 // Calls `body` unless the session is NULL or belongs to the parent process.
@@ -88,9 +97,11 @@ sluice_status sluice_session_create(const sluice_options* options, sluice_sessio
     if (!read) return report_result(read, error, error_size);
     if (!sluice::api::install_fork_handler()) return SLUICE_SYSTEM;
     auto handle = std::make_unique<sluice_session>();
-    auto engine = sluice::engine::Session::create(std::move(*read));
-    if (!engine) return report_result(engine, error, error_size);
-    handle->engine = std::move(*engine);
+    if (auto created = create_session(std::move(*read))) {
+      handle->engine = std::move(*created);
+    } else {
+      return report_result(created, error, error_size);
+    }
     *session = handle.release();
     return SLUICE_OK;
   });
@@ -100,8 +111,11 @@ sluice_status sluice_session_create(const sluice_options* options, sluice_sessio
   return status;
 }
 
-sluice_status sluice_allreduce_async(sluice_session* session, const void* send, void* recv, size_t count,
-                                     sluice_dtype dtype, sluice_op op, sluice_request* request) {
+namespace {
+
+sluice_status start_allreduce(sluice_session* session, const void* send, void* recv, size_t count,
+                              sluice_dtype dtype, sluice_op op, bool caller_waits,
+                              sluice_request* request) noexcept {
   if (request != nullptr) *request = 0;
   sluice::engine::OpRequest r;
   if (session == nullptr || request == nullptr ||
@@ -112,7 +126,15 @@ sluice_status sluice_allreduce_async(sluice_session* session, const void* send, 
   // an order.
   if (session->streams_or_null() != nullptr) return SLUICE_UNSUPPORTED;
   session->has_operations.store(true, std::memory_order_relaxed);
+  r.caller_waits = caller_waits;
   return catch_exceptions([&] { return to_status(session->engine->start(r, *request).code()); });
+}
+
+}  // namespace
+
+sluice_status sluice_allreduce_async(sluice_session* session, const void* send, void* recv, size_t count,
+                                     sluice_dtype dtype, sluice_op op, sluice_request* request) {
+  return start_allreduce(session, send, recv, count, dtype, op, false, request);
 }
 
 sluice_status sluice_test(sluice_session* session, sluice_request request, int* done) {
@@ -145,7 +167,7 @@ sluice_status sluice_wait(sluice_session* session, sluice_request request, int t
 sluice_status sluice_allreduce(sluice_session* session, const void* send, void* recv, size_t count,
                                sluice_dtype dtype, sluice_op op) {
   sluice_request request = 0;
-  const sluice_status status = sluice_allreduce_async(session, send, recv, count, dtype, op, &request);
+  const sluice_status status = start_allreduce(session, send, recv, count, dtype, op, true, &request);
   return status == SLUICE_OK ? sluice_wait(session, request, -1) : status;
 }
 

@@ -129,7 +129,8 @@ typedef struct sluice_options {
    * reads the file again about 1 s after a change, see sluice_session_set_reducers. "none": the ranks reduce
    * by themselves (docs/guides/python-and-c.md). NULL: the variable SLUICE_REDUCERS, otherwise the platform's
    * environment (docs/guides/deploy-platforms.md), which may query the DNS for up to
-   * SLUICE_DISCOVERY_TIMEOUT. */
+   * SLUICE_DISCOVERY_TIMEOUT. If there are none, and no rendezvous, all ranks must run on this host; they use
+   * shared memory. */
   const char* reducers;
   /* Equal on all ranks and unique among the sessions of the pool; not all zero. */
   uint8_t session_id[16];
@@ -165,7 +166,8 @@ typedef struct sluice_options {
    * ranks. NULL: SLUICE_TENANT, otherwise the job. */
   const char* tenant;
   /* host[:port] of rank 0, where the ranks meet without reducers: its co-located reducer listens there. Equal
-   * on all ranks; the sessions of a process may share it. NULL: SLUICE_RENDEZVOUS, otherwise MASTER_ADDR. */
+   * on all ranks; the sessions of a process may share it. NULL: SLUICE_RENDEZVOUS, otherwise MASTER_ADDR.
+   * Empty: none, so that without reducers all ranks must run on this host. */
   const char* rendezvous;
   /* TLS (docs/guides/secure.md): "off", "on" or "require"; NULL: SLUICE_TLS, otherwise off. Then files in PEM
    * form: the authorities that may sign a reducer's certificate, and this client's certificate and key. NULL:

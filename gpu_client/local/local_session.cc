@@ -1,0 +1,326 @@
+#include "gpu_client/local/local_session.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/clock.h"
+#include "gpu_client/engine/base/thread.h"
+#include "gpu_client/local/futex.h"
+#include "gpu_client/local/meeting.h"
+#include "wire/messages.h"
+
+namespace sluice::local {
+namespace {
+
+// A rank that waits yields its core for this long before it sleeps: a wake-up costs about as much. Where a
+// yield takes long, other threads need the cores, and ranks sleep at once; then they yield again, more and
+// more often.
+constexpr Nanos kSpin = 20 * kMicrosecond;
+constexpr Nanos kLongYield = 500 * kMicrosecond;
+constexpr Nanos kLongestSleep = kSecond;
+
+}  // namespace
+
+Result<std::unique_ptr<LocalSession>> LocalSession::create(engine::SessionOptions options) {
+  const engine::Identity& identity = options.join.identity;
+  if (identity.ranks > kMaxRanks) {
+    return fail(Errc::kTooMany, std::to_string(identity.ranks) +
+                                    " ranks on one host; without reducers at most " +
+                                    std::to_string(kMaxRanks) + " share its memory");
+  }
+  std::unique_ptr<LocalSession> session(new LocalSession(std::move(options)));
+  const engine::JoinOptions& join = session->options_.join;
+  auto met = meet(join.identity, join.join_timeout,
+                  [&](Segment segment) { return session->begin(std::move(segment)); });
+  if (!met) {
+    session->end_here(met.error().code, met.error().text);
+    return tl::unexpected(met.error());
+  }
+  return session;
+}
+
+Result<void> LocalSession::begin(Segment segment) {
+  segment_.emplace(std::move(segment));
+  table_.emplace(1, kPieceSizes, ranks());
+  stage_.emplace(*segment_, *table_, rank());
+  watch_.emplace(*segment_, rank());
+  std::atomic<int> begun{0};
+  Result<void> result;
+  auto thread = engine::start_thread("sluice-local", [&, this] { run_thread(begun, result); });
+  if (!thread) return tl::unexpected(thread.error());
+  thread_ = std::move(*thread);
+  begun.wait(0);
+  return result;
+}
+
+LocalSession::LocalSession(engine::SessionOptions options) : options_(std::move(options)), spin_(kSpin) {}
+
+LocalSession::~LocalSession() {
+  if (!stage_ || stopping_.load(std::memory_order_relaxed)) return;  // close() has stopped the thread
+  watch_->abandon();
+  end_here(Errc::kClosed, "session closed");
+  stop_thread();
+}
+
+// `begun` and `result` belong to begin(), which waits for the first.
+void LocalSession::run_thread(std::atomic<int>& begun, Result<void>& result) noexcept {
+  result = watch_->begin();
+  const bool watches = result.has_value();
+  begun.store(1);
+  begun.notify_one();
+  if (!watches) return;
+  const auto sleeper = [this](const std::atomic<uint32_t>& word, uint32_t seen, Nanos timeout) {
+    watch_->wait(word, seen, timeout);
+  };
+  const auto has_duty = [this] {
+    return options_.own_thread && table_->open_count() > 0 && callers_.load(std::memory_order_seq_cst) == 0 &&
+           !stopping_.load(std::memory_order_seq_cst);
+  };
+  const std::atomic<uint32_t>& word = segment_->doorbell(rank()).watch_word;
+  while (!stopping_.load(std::memory_order_seq_cst)) {
+    const uint32_t seen = word.load(std::memory_order_seq_cst);
+    if (try_drive()) {
+      check_failures();
+      drive([&] { return !has_duty(); }, engine::kNoDeadline, sleeper);
+      stop_driving();
+    } else {
+      stage_->wake();  // whoever makes progress looks at the peers
+    }
+    if (!has_duty()) watch_->wait(word, seen, kLongestSleep);
+  }
+  watch_->end();
+}
+
+void LocalSession::stop_thread() noexcept {
+  stopping_.store(true, std::memory_order_seq_cst);
+  stage_->wake_watch();
+  stage_->wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status LocalSession::start(engine::OpRequest request, uint64_t& handle) {
+  if (options_.op_timeout > 0) request.deadline = monotonic_now() + options_.op_timeout;
+  const bool caller_waits = request.caller_waits;
+  {
+    const std::lock_guard lock(submission_);
+    if (closing_) return Errc::kClosed;
+    if (const Errc ended = code(); ended != Errc::kOk) return ended;
+    const auto index = table_->open(request);
+    if (!index) return Errc::kExhausted;
+    handle = table_->handle_of(*index);
+    if ((*table_)[*index].chunk_count == 0) {
+      table_->end(*index, Errc::kOk);
+      empty_operations_.fetch_add(1, std::memory_order_relaxed);
+      return Errc::kOk;
+    }
+    stage_->submit(*index);
+  }
+  if (caller_waits) return Errc::kOk;
+  // Whoever stops to make progress looks at the open operations afterwards.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (driving_.load(std::memory_order_seq_cst)) {
+    stage_->wake();
+  } else if (options_.own_thread) {
+    stage_->wake_watch();
+  }
+  return Errc::kOk;
+}
+
+bool LocalSession::release_if_ended(uint64_t handle, Status& status) {
+  const std::lock_guard lock(submission_);
+  const uint32_t index = table_->find(handle);
+  status = index == engine::kNoOperation ? Errc::kInvalidArgument : Errc::kOk;
+  if (index == engine::kNoOperation) return false;
+  const engine::Operation& o = (*table_)[index];
+  if (o.state.load(std::memory_order_acquire) != engine::OpState::kEnded) return false;
+  status = o.status;
+  table_->release(index);
+  return true;
+}
+
+Status LocalSession::test(uint64_t handle, bool& done) {
+  if (!options_.own_thread) progress();
+  Status status;
+  done = release_if_ended(handle, status);
+  return status;
+}
+
+Status LocalSession::wait(uint64_t handle, Nanos deadline) {
+  const engine::Operation* o = nullptr;
+  {
+    const std::lock_guard lock(submission_);
+    const uint32_t index = table_->find(handle);
+    if (index == engine::kNoOperation) return Errc::kInvalidArgument;
+    o = &(*table_)[index];
+  }
+  if (!options_.own_thread) progress();  // even if the deadline has passed
+  if (!wait_until([o] { return o->state.load(std::memory_order_seq_cst) != engine::OpState::kOpen; },
+                  deadline))
+    return Errc::kTimeout;
+  Status status;
+  static_cast<void>(
+      release_if_ended(handle, status));  // kInvalidArgument if another thread released it first
+  return status;
+}
+
+void LocalSession::progress() noexcept {
+  if (table_->open_count() == 0 || !try_drive()) return;
+  while (step()) {
+  }
+  check_failures();
+  check_deadline(monotonic_now());
+  stop_driving();
+  if (options_.own_thread && table_->open_count() > 0) stage_->wake_watch();
+}
+
+template <typename Predicate>
+bool LocalSession::wait_until(Predicate done, Nanos deadline) noexcept {
+  callers_.fetch_add(1, std::memory_order_seq_cst);
+  const auto sleeper = [](const std::atomic<uint32_t>& word, uint32_t seen, Nanos timeout) {
+    futex_wait(word, seen, timeout);
+  };
+  bool is_done = done();
+  while (!is_done && (deadline == engine::kNoDeadline || monotonic_now() < deadline)) {
+    if (try_drive()) {
+      drive(done, deadline, sleeper);
+      stop_driving();
+    } else {
+      stage_->wake();  // the own thread yields to this one
+      wait_for_signal(done, deadline);
+    }
+    is_done = done();
+  }
+  const bool was_last = callers_.fetch_sub(1, std::memory_order_seq_cst) == 1;
+  if (was_last && options_.own_thread && table_->open_count() > 0) stage_->wake_watch();
+  return is_done;
+}
+
+template <typename Predicate>
+void LocalSession::wait_for_signal(Predicate done, Nanos deadline) noexcept {
+  waiters_.fetch_add(1, std::memory_order_seq_cst);
+  {
+    std::unique_lock lock(mutex_);
+    const auto look = [&] { return done() || !driving_.load(std::memory_order_seq_cst); };
+    if (deadline == engine::kNoDeadline) {
+      changed_.wait(lock, look);
+    } else {
+      changed_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline)),
+                          look);
+    }
+  }
+  waiters_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void LocalSession::signal() noexcept {
+  if (waiters_.load(std::memory_order_seq_cst) == 0) return;
+  { const std::lock_guard lock(mutex_); }  // a waiter that has looked is now waiting
+  changed_.notify_all();
+}
+
+void LocalSession::stop_driving() noexcept {
+  driving_.store(false, std::memory_order_seq_cst);
+  signal();
+}
+
+bool LocalSession::step() noexcept {
+  const uint32_t open = table_->open_count();
+  const bool worked = stage_->progress();
+  if (stage_->mismatch() && end_latch_.code() == Errc::kOk)
+    end_for_all(Errc::kMismatch, describe(*stage_->mismatch()), Errc::kMismatch);
+  if (table_->open_count() != open) signal();
+  return worked;
+}
+
+template <typename Predicate, typename Sleeper>
+void LocalSession::drive(Predicate done, Nanos deadline, Sleeper sleeper) noexcept {
+  constexpr unsigned kStepsPerLook = 64;  // at the clock
+  Nanos idle_since = 0;
+  Nanos now = 0;
+  for (unsigned steps = 0; !done();) {
+    if (step()) {
+      idle_since = 0;
+      if (++steps % kStepsPerLook != 0) continue;
+      now = monotonic_now();
+    } else if (idle_since == 0) {
+      idle_since = now = monotonic_now();
+      stall_meter_.note(stage_->pieces_done(), table_->open_count() > 0, now);
+    }
+    check_failures();
+    check_deadline(now);
+    if (done() || now >= deadline) return;
+    if (idle_since == 0) continue;
+    now = idle(now, idle_since, deadline, sleeper);
+    stall_meter_.extend(stage_->pieces_done(), table_->open_count() > 0, now);
+  }
+}
+
+// Returns the time afterwards.
+template <typename Sleeper>
+Nanos LocalSession::idle(Nanos now, Nanos idle_since, Nanos deadline, Sleeper sleeper) noexcept {
+  if (now - idle_since < spin_) {
+    ::sched_yield();
+    const Nanos after = monotonic_now();
+    if (after - now > kLongYield) spin_ = 0;
+    return after;
+  }
+  Nanos until = std::min(deadline, now + kLongestSleep);
+  if (const engine::Operation* const o = stage_->oldest(); o != nullptr && o->request.deadline != 0)
+    until = std::min(until, o->request.deadline);
+  if (until > now)
+    stage_->sleep(
+        [&](const std::atomic<uint32_t>& word, uint32_t seen) { sleeper(word, seen, until - now); });
+  spin_ = std::min(spin_ + kMicrosecond, kSpin);
+  return monotonic_now();
+}
+
+engine::SessionStats LocalSession::stats() {
+  engine::SessionStats s;
+  const Stage::Counters& counters = stage_->counters();
+  s.operations =
+      counters.operations.load(std::memory_order_relaxed) + empty_operations_.load(std::memory_order_relaxed);
+  s.bytes_copied = counters.bytes_copied.load(std::memory_order_relaxed);
+  const Nanos now = monotonic_now();
+  const bool is_open = table_->open_count() > 0;
+  s.longest_stall = stall_meter_.longest(stage_->pieces_done(), is_open, now);
+  if (is_open) {
+    Rank first = wire::kNoRank;
+    s.waiting.missing_ranks = stage_->count_missing(first, [](Rank) { return true; });
+    s.waiting.first_rank = first;
+    s.waiting.waited_ms =
+        static_cast<uint32_t>(stall_meter_.current(stage_->pieces_done(), true, now) / kMillisecond);
+  }
+  return s;
+}
+
+Result<void> LocalSession::set_reducers(std::optional<config::Pool> /*pool*/) {
+  return fail(Errc::kUnsupported,
+              "reducers cannot be changed: the session uses none, its ranks share a host");
+}
+
+Result<void> LocalSession::register_device_memory(std::span<std::byte> /*bytes*/,
+                                                  const transport::rdma::DmaBuf& /*dmabuf*/) {
+  return fail(Errc::kUnsupported, "the ranks share a host, whose processors cannot access device memory");
+}
+
+Status LocalSession::close(Nanos deadline) {
+  {
+    const std::lock_guard lock(submission_);
+    closing_ = true;
+  }
+  const auto failed = [this] { return end_latch_.code() != Errc::kOk; };
+  const bool in_time = wait_until([&] { return table_->open_count() == 0 || failed(); }, deadline);
+  const Errc ended = end_latch_.code();
+  if (!in_time)
+    end_for_all(Errc::kClosed, "rank " + std::to_string(rank()) + " closed the session with open operations",
+                Errc::kAborted);
+  end_here(Errc::kClosed, "session closed");
+  watch_->leave();
+  stop_thread();
+  if (ended != Errc::kOk) return ended;
+  return in_time ? Errc::kOk : Errc::kTimeout;
+}
+
+}  // namespace sluice::local

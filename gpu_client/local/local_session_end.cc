@@ -1,0 +1,126 @@
+// How a LocalSession ends: by a failure of this rank or of another one. The first reason counts.
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "gpu_client/engine/base/peer_error.h"
+#include "gpu_client/local/local_session.h"
+#include "wire/dtype.h"
+
+namespace sluice::local {
+namespace {
+
+std::string name_of(Rank rank) {
+  return "rank " + std::to_string(rank);
+}
+
+// What two ranks disagree on, of pieces that all ranks have arrived at.
+const char* first_difference(const Announcement& a, const Announcement& b) {
+  const bool has_parts = wire::has_owner(static_cast<wire::Kind>(a.kind)) && a.root == b.root;
+  if (a.kind != b.kind) return "kind";
+  if (a.dtype != b.dtype) return "dtype";
+  if (a.op != b.op) return "op";
+  if (a.op_id != b.op_id) return "op id";
+  if (a.root != b.root) return "root";
+  if (a.count != b.count) return "count";
+  return has_parts ? "counts" : "piece";
+}
+
+// Of another process's memory, so anything may be in it.
+std::string describe(Rank rank, const Announcement& a) {
+  const auto kind = static_cast<wire::Kind>(a.kind);
+  const auto dtype = static_cast<wire::DType>(a.dtype);
+  const auto op = static_cast<wire::Op>(a.op);
+  std::string out = name_of(rank) + " operation " + std::to_string(a.op_id) + " is " + wire::to_string(kind) +
+                    " of count " + std::to_string(a.count) + " dtype ";
+  out += wire::is_valid(dtype) ? wire::to_string(dtype) : "?";
+  out += " op ";
+  out += wire::is_valid(op) ? wire::to_string(op) : "?";
+  if (kind == wire::Kind::kReduce || kind == wire::Kind::kBroadcast) out += " root " + std::to_string(a.root);
+  return out;
+}
+
+}  // namespace
+
+void LocalSession::check_failures() noexcept {
+  try {
+    if (const FailureRecord& failure = segment_->failure();
+        failure.state.load(std::memory_order_seq_cst) == FailureRecord::kSet) {
+      const auto code = static_cast<Errc>(failure.code);
+      const std::string text(failure.text.data(), ::strnlen(failure.text.data(), failure.text.size()));
+      end_here(is_known(code) && code != Errc::kOk ? code : Errc::kInternal,
+               engine::replace_control_characters(text));
+    } else if (end_latch_.code() == Errc::kOk) {
+      check_peers();
+    }
+    if (const Errc ended = end_latch_.code(); ended != Errc::kOk && stage_->oldest() != nullptr) {
+      stage_->end_all(ended);
+      signal();
+    }
+  } catch (const std::exception&) {  // out of memory
+    stage_->end_all(Errc::kExhausted);
+    signal();
+  }
+}
+
+void LocalSession::check_peers() {
+  for (Rank peer = 0; peer < ranks(); ++peer) {
+    if (watch_->state(peer) != PeerState::kDied) continue;
+    return end_here(Errc::kPeerLost, name_of(peer) + " lost: its process " +
+                                         std::to_string(segment_->process(peer).load()) + " has ended");
+  }
+  // A rank that has left has arrived at all pieces of the operations that it knew.
+  Rank missing = 0;
+  const auto has_left = [this](Rank peer) { return watch_->state(peer) == PeerState::kLeft; };
+  if (stage_->oldest() != nullptr && stage_->count_missing(missing, has_left) > 0)
+    end_here(Errc::kRankLeft, name_of(missing) + " left the session; " + name_of(rank()) + " continued");
+}
+
+void LocalSession::check_deadline(Nanos now) noexcept {
+  const engine::Operation* const o = stage_->oldest();
+  if (o == nullptr || o->request.deadline == 0 || now < o->request.deadline) return;
+  try {
+    end_for_all(Errc::kOpTimeout, describe_missing(), Errc::kOpTimeout);
+  } catch (const std::exception&) {
+    end_for_all(Errc::kOpTimeout, {}, Errc::kOpTimeout);
+  }
+}
+
+void LocalSession::end_here(Errc code, std::string text) noexcept {
+  if (!end_latch_.set(code, std::move(text))) return;
+  if (stage_) stage_->wake();
+  signal();
+}
+
+void LocalSession::end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept {
+  FailureRecord& failure = segment_->failure();
+  uint32_t expected = FailureRecord::kNone;
+  if (failure.state.compare_exchange_strong(expected, FailureRecord::kWriting, std::memory_order_seq_cst)) {
+    failure.code = static_cast<uint32_t>(code_for_others);
+    const size_t length = std::min(reason.size(), failure.text.size() - 1);
+    std::copy_n(reason.begin(), length, failure.text.begin());
+    failure.state.store(FailureRecord::kSet, std::memory_order_seq_cst);
+  }
+  end_here(code, reason);
+  stage_->wake_all();
+}
+
+std::string LocalSession::describe(const Stage::Mismatch& m) const {
+  return std::string("ranks disagree on ") + first_difference(m.first, m.its) + ": " +
+         local::describe(m.rank, m.its) + ", " + local::describe(0, m.first);
+}
+
+std::string LocalSession::describe_missing() const {
+  Rank first = 0;
+  const uint32_t missing = stage_->count_missing(first, [](Rank) { return true; });
+  std::string out = "operation exceeded its time limit";
+  if (missing > 0) {
+    out += "; waiting for " + std::to_string(missing) + (missing == 1 ? " rank" : " ranks") +
+           ", the first is " + name_of(first);
+  }
+  return out;
+}
+
+}  // namespace sluice::local
