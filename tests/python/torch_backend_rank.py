@@ -214,10 +214,16 @@ def offloaded():
     return group.session().stats().operations if hasattr(group, "session") else 0
 
 
+def sent_bytes():
+    """The bytes of payload that this rank has sent to reducers; 0 for gloo."""
+    group = dist.group.WORLD
+    return group.session().stats().payload_bytes_out if hasattr(group, "session") else 0
+
+
 def print_results():
     kinds = (allreduce_results, gathered_results, scattered_results, other_results)
     results = {name: value for kind in kinds for name, value in kind() if value is not None}
-    print(json.dumps({"results": results, "losses": dict(training_results()), "offloaded": offloaded()}))
+    print(json.dumps({"results": results, "losses": dict(training_results()), "offloaded": offloaded(), "sent": sent_bytes()}))
 
 
 def print_groups():

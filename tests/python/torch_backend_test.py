@@ -36,9 +36,13 @@ class TorchBackend(TorchTest):
             self.assertEqual([none["losses"], pool["losses"]], [gloo["losses"]] * 2)
             self.assertGreater(none["offloaded"], 200)
             self.assertEqual(none["offloaded"], pool["offloaded"])
+            self.assertEqual(none["sent"], 0)  # the ranks share a host, and without a pool its memory
+            self.assertGreater(pool["sent"], 0)
 
     def test_four_ranks_get_equal_bits_with_and_without_reducers_and_the_losses_of_gloo(self):
         for gloo, none, pool in self.run_job(4, "results", "gloo", "none", self.start_reducer()[1]):
+            self.assertEqual(none.pop("sent"), 0)
+            self.assertGreater(pool.pop("sent"), 0)
             self.assertEqual(none, pool)
             self.assertEqual(none["losses"].keys(), gloo["losses"].keys())
             # With four ranks gloo adds in another order. The second term is for losses near 0, beside which the rounding of
@@ -81,7 +85,7 @@ class TorchBackend(TorchTest):
                 self.assertRegex(printed[case], rf"disagree on {field}: rank \d operation \d is .* of count \d+ .*, rank \d operation \d is .* of count \d+")
 
     def test_missing_reducers_are_an_error_and_no_hang(self):
-        ranks = self.start_job(2, "results", "none", SLUICE_COLOCATED="off")
+        ranks = self.start_job(2, "results", "none", SLUICE_COLOCATED="off", SLUICE_HOSTS="off")
         for process in ranks:
             _, error = process.communicate(timeout=60)
             self.assertNotEqual(process.returncode, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 import weakref
 from contextlib import suppress
 from datetime import timedelta
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple, Optional
 
 import torch.distributed as dist
 
-from ..errors import Error
+from ..errors import Error, System, Unsupported
 from ..session import Session
 from . import agreement, meeting
 from .options import Options
@@ -32,6 +33,7 @@ class GroupSessions(NamedTuple):
     ranks: int
     options: Options
     reducers: Optional[str] = None  # those that serve the process's other groups now; None: as configured
+    may_share_memory: bool = False  # all ranks run on this host
 
     def open(self, index: int, timeout: timedelta, reducers: Optional[str] = None) -> Session:
         """Collective over the group. Raises a subclass of sluice.Error.
@@ -39,11 +41,14 @@ class GroupSessions(NamedTuple):
         `timeout` limits the join and each later operation. `reducers`: None: those of the agreement."""
         limit_ms = max(1, min(int(timeout.total_seconds() * 1000), (1 << 31) - 1))
         reducers = reducers or self.reducers
-        o = self.options
-        session = Session(reducers, session_id=self.ids[index], rank=self.rank, ranks=self.ranks, rendezvous=self.meeting_point,
-                          join_timeout_ms=limit_ms, op_timeout_ms=limit_ms, wire_dtype=o.wire_dtype, wire_min_count=o.wire_min_count,
-                          on_finding=o.on_finding, job=o.job, tenant=o.tenant, key_file=o.key_file, token_file=o.token_file, tls=o.tls,
-                          tls_ca=o.tls_ca, tls_cert=o.tls_cert, tls_key=o.tls_key)
+        if self.may_share_memory:
+            try:
+                session = self._open(index, limit_ms, reducers, rendezvous="")  # without a pool: through shared memory
+            except (Unsupported, System) as error:  # of all ranks alike
+                warnings.warn(f"backend sluice: the ranks of this host cannot share memory: {error}", RuntimeWarning, stacklevel=2)
+                session = self._open(index, limit_ms, reducers, self.meeting_point)
+        else:
+            session = self._open(index, limit_ms, reducers, self.meeting_point)
         configured = os.environ.get(_REDUCERS)
         if session.stats().reducers > 0:
             if index == 0:
@@ -54,6 +59,13 @@ class GroupSessions(NamedTuple):
                     session.set_reducers(configured)  # watches the file, and adds reducers that come back
         return session
 
+    def _open(self, index: int, limit_ms: int, reducers: Optional[str], rendezvous: str) -> Session:
+        o = self.options
+        return Session(reducers, session_id=self.ids[index], rank=self.rank, ranks=self.ranks, rendezvous=rendezvous,
+                       join_timeout_ms=limit_ms, op_timeout_ms=limit_ms, wire_dtype=o.wire_dtype, wire_min_count=o.wire_min_count,
+                       on_finding=o.on_finding, job=o.job, tenant=o.tenant, key_file=o.key_file, token_file=o.token_file, tls=o.tls,
+                       tls_ca=o.tls_ca, tls_cert=o.tls_cert, tls_key=o.tls_key)
+
 
 def agree(store: dist.Store, rank: int, ranks: int, options: Options, timeout: timedelta) -> tuple[str, GroupSessions, Optional[str]]:
     """Collective over the group. Returns a prefix for gloo's keys in the store, what the sessions need, and the address for gloo (None: its own choice)."""
@@ -61,11 +73,12 @@ def agree(store: dist.Store, rank: int, ranks: int, options: Options, timeout: t
 
     def decide(announced: list[Any]) -> dict[str, Any]:
         return {"ids": [os.urandom(16).hex() for _ in range(SESSIONS)], "reducers": present_reducers(),
-                "meeting_point": meeting.meeting_point(_reachable(announced)), "hosts": len({host for host, _ in announced})}
+                "meeting_point": meeting.meeting_point(_reachable(announced)), "hosts": len({host for host, *_ in announced}),
+                "may_share_memory": announced[0][2] is not None and len({memory for _, _, memory in announced}) == 1}
 
-    nonce, agreed = agreement.agree(store, rank, ranks, [meeting.host_id(), own], decide, timeout)
+    nonce, agreed = agreement.agree(store, rank, ranks, [meeting.host_id(), own, meeting.memory_id()], decide, timeout)
     sessions = GroupSessions([bytes.fromhex(text) for text in agreed["ids"]], meeting.with_own_scope(agreed["meeting_point"], own), rank, ranks,
-                             options, agreed["reducers"])
+                             options, agreed["reducers"], agreed["may_share_memory"])
     return nonce, sessions, meeting.gloo_address(own) if agreed["hosts"] > 1 else None
 
 
@@ -88,9 +101,9 @@ def present_reducers() -> Optional[str]:
 
 def _reachable(announced: list[Any]) -> str:
     """Returns the first rank's address at which all ranks reach it. `announced`: the host and the addresses of each rank."""
-    (own_host, own), *others = announced
-    distant = [address for host, addresses in others if host != own_host for address in addresses if not meeting.is_loopback(address)]
-    if not meeting.is_loopback(own[0]) or all(host == own_host for host, _ in others):
+    (own_host, own, _), *others = announced
+    distant = [address for host, addresses, _ in others if host != own_host for address in addresses if not meeting.is_loopback(address)]
+    if not meeting.is_loopback(own[0]) or all(host == own_host for host, *_ in others):
         return str(own[0])
     routes = [meeting.route_source(address) for address in distant if "%" not in address] + own
     return next((address for address in routes if address and not meeting.is_loopback(address)), str(own[0]))

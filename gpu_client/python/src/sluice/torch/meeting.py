@@ -26,6 +26,11 @@ def host_id() -> str:
     return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.stat('/proc/self/ns/net').st_ino}"
 
 
+def memory_id() -> Optional[str]:
+    """Differs between processes that cannot share memory: those of several hosts, network namespaces or users. None: this one may not."""
+    return None if os.environ.get("SLUICE_HOSTS", "auto") == "off" else f"{host_id()} {os.geteuid()}"
+
+
 def own_addresses(store: Optional[dist.Store]) -> list[str]:
     """Returns the addresses of this process's host, the best one first: of the interfaces that SLUICE_IFNAME or GLOO_SOCKET_IFNAME
     names, otherwise on the routes to the first rank of the job and to other networks. A link-local address has its interface."""
