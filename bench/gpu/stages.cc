@@ -33,18 +33,20 @@ void Stages::prepare(const std::byte* send, std::byte* recv, uint64_t count, wir
   pieces_.clear();
   batches_ = pipeline::make_batches(
       {{.send = send, .recv = recv, .count = count, .dtype = dtype, .op = op, .cast = cast_, .staged = true}},
-      0);
+      0, 0);
   for (size_t b = 0; b < batches_.size(); ++b) {
     const pipeline::Batch& batch = batches_[b];
     wire_dtype_ = batch.wire_dtype();
     Cast cast{.wire = cast_, .element_bytes = static_cast<uint32_t>(wire::size_of(dtype))};
     cast.exponent_limit = pipeline::scaled_exponent_limit(op == wire::Op::kAvg ? 1 : session_.ranks());
-    const uint64_t most =
-        pipeline::segment_elements(batch.count, cast.unit(), static_cast<uint32_t>(options_.piece_bytes));
-    for (; cast.first < batch.count; cast.first += most) {
-      Piece piece{.ranges = {}, .cast = cast, .count = std::min(most, batch.count - cast.first), .batch = b};
-      pipeline::slice_ranges(batch.ranges, cast.first, piece.count, cast.element_bytes, piece.ranges);
+    std::vector<pipeline::Run> runs;
+    for (const pipeline::Band& band :
+         pipeline::divide_into_segments(batch, static_cast<uint32_t>(options_.piece_bytes))) {
+      Piece piece{.ranges = {}, .cast = cast, .count = 0, .batch = b};
+      pipeline::append_runs(batch, band, pipeline::Side::kSend, piece.ranges, runs);
+      piece.count = runs.back().elements;  // the only run of the segment
       piece.buffer = buffers_[pieces_.size() % buffers_.size()];
+      cast.first += piece.count;
       pieces_.push_back(std::move(piece));
     }
   }
@@ -63,7 +65,7 @@ void Stages::copy_out() {
     const Piece& piece = pieces_[i];
     if (is_scaled() && (i == 0 || piece.batch != batch)) {
       batch = piece.batch;
-      device_.check(device.find_exponents(device.copy_out_stream(), batches_[batch].ranges,
+      device_.check(device.find_exponents(device.copy_out_stream(), batches_[batch].parts.front().ranges,
                                           reinterpret_cast<uint8_t*>(exponents_of(batch).send)));
     }
     const Cast cast = cast_with(piece, exponents_of(piece.batch).send);

@@ -10,8 +10,8 @@
 #include "bench/e2e/worker/worker_session.h"
 #include "bench/gpu/bench_device.h"
 #include "core/units.h"
-#include "gpu_client/pipeline/batch.h"
 #include "gpu_client/pipeline/cast.h"
+#include "gpu_client/pipeline/segments.h"
 #include "gpu_client/pipeline/staging.h"
 #include "wire/dtype.h"
 

@@ -1,6 +1,4 @@
 // The collectives of include/sluice/sluice.h other than allreduce: validates arguments and calls the engine.
-#include <span>
-
 #include "gpu_client/api/request.h"
 #include "gpu_client/api/session_handle.h"
 #include "gpu_client/api/status_map.h"
@@ -17,12 +15,12 @@ namespace {
 
 // Starts the operation that `read`, which returns a reason as read_request() does, has made of the arguments.
 template <typename Read>
-sluice_status start(sluice_session* session, Kind kind, sluice_request* request, Read&& read) noexcept {
+sluice_status start(sluice_session* session, sluice_request* request, Read&& read) noexcept {
   if (request != nullptr) *request = 0;
   if (session == nullptr || request == nullptr) return SLUICE_INVALID_ARGUMENT;
   if (!is_owned_by_this_process(session)) return SLUICE_CLOSED;
   return catch_exceptions([&] {
-    OpRequest r{.kind = kind};
+    OpRequest r;
     if (read(r) != nullptr) return SLUICE_INVALID_ARGUMENT;
     if (Streams* const streams = session->streams_or_null(); streams != nullptr) {
       const auto started = streams->collective(r);
@@ -34,51 +32,35 @@ sluice_status start(sluice_session* session, Kind kind, sluice_request* request,
   });
 }
 
-template <typename Read>
-sluice_status start_parts(sluice_session* session, Kind kind, const void* send, void* recv, size_t count,
-                          const size_t* counts, sluice_request* request, Read&& read_types) noexcept {
-  return start(session, kind, request, [&](OpRequest& r) {
-    if (const char* const reason = read_types(r)) return reason;
-    const uint32_t ranks = session->engine->ranks();
-    const std::span<const size_t> parts(counts, counts != nullptr ? ranks : 0);
-    return sluice::api::read_parts(send, recv, count, parts, session->engine->rank(), ranks, r);
-  });
-}
-
-const char* read_root(const sluice_session* session, uint32_t root, OpRequest& r) noexcept {
-  r.root = root;
-  return root < session->engine->ranks() ? nullptr : "root is no rank of the session";
-}
-
 }  // namespace
 
 sluice_status sluice_reduce_scatter_async(sluice_session* session, const void* send, void* recv, size_t count,
                                           const size_t* counts, sluice_dtype dtype, sluice_op op,
                                           sluice_request* request) {
-  return start_parts(session, Kind::kReduceScatter, send, recv, count, counts, request,
-                     [&](OpRequest& r) { return sluice::api::read_types(dtype, op, r); });
+  return start(session, request, [&](OpRequest& r) {
+    return sluice::api::read_parts_of_session(*session->engine, Kind::kReduceScatter, send, recv, count,
+                                              counts, dtype, op, r);
+  });
 }
 
 sluice_status sluice_all_gather_async(sluice_session* session, const void* send, void* recv, size_t count,
                                       const size_t* counts, sluice_dtype dtype, sluice_request* request) {
-  return start_parts(session, Kind::kAllGather, send, recv, count, counts, request,
-                     [&](OpRequest& r) { return sluice::api::read_types(dtype, SLUICE_SUM, r); });
+  return start(session, request, [&](OpRequest& r) {
+    return sluice::api::read_parts_of_session(*session->engine, Kind::kAllGather, send, recv, count, counts,
+                                              dtype, SLUICE_SUM, r);
+  });
 }
 
 sluice_status sluice_reduce_async(sluice_session* session, const void* send, void* recv, size_t count,
                                   sluice_dtype dtype, sluice_op op, uint32_t root, sluice_request* request) {
-  return start(session, Kind::kReduce, request, [&](OpRequest& r) {
-    if (const char* const reason = read_root(session, root, r)) return reason;
-    // Other ranks receive nothing.
-    void* const used = session->engine->rank() == root ? recv : const_cast<void*>(send);
-    return sluice::api::read_request(send, used, count, dtype, op, r);
+  return start(session, request, [&](OpRequest& r) {
+    return sluice::api::read_reduce(*session->engine, send, recv, count, dtype, op, root, r);
   });
 }
 
 sluice_status sluice_broadcast_async(sluice_session* session, void* buffer, size_t count, sluice_dtype dtype,
                                      uint32_t root, sluice_request* request) {
-  return start(session, Kind::kBroadcast, request, [&](OpRequest& r) {
-    if (const char* const reason = read_root(session, root, r)) return reason;
-    return sluice::api::read_request(buffer, buffer, count, dtype, SLUICE_SUM, r);
+  return start(session, request, [&](OpRequest& r) {
+    return sluice::api::read_broadcast(*session->engine, buffer, count, dtype, root, r);
   });
 }

@@ -7,6 +7,7 @@
 namespace sluice::api {
 namespace {
 
+constexpr const char* kNoRoot = "root is no rank of the session";
 constexpr const char* kTooLarge = "count times element size exceeds 63 bits";
 
 // Names the type and the operator.
@@ -82,6 +83,33 @@ const char* read_parts(const void* send, void* recv, size_t count, std::span<con
   if (part != whole + before * element && own > 0 && overlap(whole, out.count * element, part, own * element))
     return "send and recv overlap; expected this rank's part of the larger buffer, or separate buffers";
   return nullptr;
+}
+
+const char* read_parts_of_session(const engine::CollectiveSession& session, wire::Kind kind, const void* send,
+                                  void* recv, size_t count, const size_t* counts, sluice_dtype dtype,
+                                  sluice_op op, engine::OpRequest& out) noexcept {
+  out.kind = kind;
+  if (const char* const reason = read_types(dtype, op, out)) return reason;
+  const std::span<const size_t> parts(counts, counts != nullptr ? session.ranks() : 0);
+  return read_parts(send, recv, count, parts, session.rank(), session.ranks(), out);
+}
+
+const char* read_reduce(const engine::CollectiveSession& session, const void* send, void* recv, size_t count,
+                        sluice_dtype dtype, sluice_op op, uint32_t root, engine::OpRequest& out) noexcept {
+  out.kind = wire::Kind::kReduce;
+  out.root = root;
+  if (root >= session.ranks()) return kNoRoot;
+  // Other ranks receive nothing.
+  void* const used = session.rank() == root ? recv : const_cast<void*>(send);
+  return read_request(send, used, count, dtype, op, out);
+}
+
+const char* read_broadcast(const engine::CollectiveSession& session, void* buffer, size_t count,
+                           sluice_dtype dtype, uint32_t root, engine::OpRequest& out) noexcept {
+  out.kind = wire::Kind::kBroadcast;
+  out.root = root;
+  if (root >= session.ranks()) return kNoRoot;
+  return read_request(buffer, buffer, count, dtype, SLUICE_SUM, out);
 }
 
 }  // namespace sluice::api

@@ -1,10 +1,8 @@
 // Implements the C API of include/sluice/streams.h: validates arguments and calls the pipeline.
 #include "gpu_client/include/sluice/streams.h"
 
-#include <array>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "gpu_client/api/caller_buffers.h"
@@ -12,6 +10,7 @@
 #include "gpu_client/api/request.h"
 #include "gpu_client/api/session_handle.h"
 #include "gpu_client/api/status_map.h"
+#include "gpu_client/api/stream_call.h"
 #ifdef SLUICE_HAVE_CUDA
 #include "gpu_client/cuda/cuda_device.h"
 #endif
@@ -21,53 +20,19 @@
 using sluice::Errc;
 using sluice::Error;
 using sluice::Result;
-using sluice::api::catch_exceptions;
+using sluice::api::call_on_streams;
 using sluice::api::copy_sized;
 using sluice::api::copy_text;
 using sluice::api::is_owned_by_this_process;
 using sluice::api::kForkedText;
-using sluice::api::to_status;
+using sluice::api::refuse;
+using sluice::api::return_request;
+using sluice::api::run_guarded;
+using sluice::api::submit_on_stream;
 using sluice::host::HostStream;
 using sluice::pipeline::Streams;
 
 namespace {
-
-// The text of sluice_refusal().
-thread_local std::array<char, 512> refusal{};
-
-// Sets the text of sluice_refusal() and returns `status`.
-sluice_status refuse(sluice_status status, std::string_view reason) noexcept {
-  copy_text(reason, refusal.data(), refusal.size());
-  return status;
-}
-sluice_status refuse(const Error& error) noexcept {
-  return refuse(to_status(error.code), error.text);
-}
-
-// Runs `body`. Converts an exception to a status and sets the text of sluice_refusal().
-template <typename Body>
-sluice_status run_guarded(Body&& body) noexcept {
-  bool returned = false;
-  const sluice_status status = catch_exceptions([&] {
-    const sluice_status result = std::forward<Body>(body)();
-    returned = true;
-    return result;
-  });
-  if (returned) return status;
-  return refuse(status, status == SLUICE_SYSTEM ? "out of memory" : "internal error");
-}
-
-// Calls body(streams), or refuses if the session has no streams.
-template <typename Body>
-sluice_status call_on_streams(const sluice_session* session, Body&& body) noexcept {
-  if (session == nullptr) return refuse(SLUICE_INVALID_ARGUMENT, "session is NULL");
-  if (!is_owned_by_this_process(session)) return refuse(SLUICE_CLOSED, kForkedText);
-  Streams* const streams = session->streams_or_null();
-  if (streams == nullptr)
-    return refuse(SLUICE_INVALID_ARGUMENT,
-                  "the session has no streams; call sluice_session_open_streams first");
-  return run_guarded([&] { return body(*streams); });
-}
 
 // Calls body(host stream), or refuses if there is no such stream.
 template <typename Body>
@@ -78,12 +43,6 @@ sluice_status call_on_host_stream(sluice_stream stream, Body&& body) noexcept {
     body(static_cast<HostStream*>(stream));
     return SLUICE_OK;
   });
-}
-
-sluice_status return_request(const Result<uint64_t>& result, sluice_request* request) noexcept {
-  if (!result) return refuse(result.error());
-  if (request != nullptr) *request = *result;
-  return SLUICE_OK;
 }
 
 Result<std::unique_ptr<sluice::pipeline::Device>> open_device(sluice_device_kind kind, int ordinal) {
@@ -123,7 +82,7 @@ Result<void> open_streams(sluice_session& session, const sluice_stream_options& 
 }  // namespace
 
 const char* sluice_refusal(void) {
-  return refusal.data();
+  return sluice::api::refusal_text();
 }
 
 void sluice_stream_options_init_sized(sluice_stream_options* options, size_t size) {
@@ -145,7 +104,7 @@ sluice_status sluice_session_open_streams(sluice_session* session, const sluice_
     return opened ? SLUICE_OK : refuse(opened.error());
   };
   const sluice_status status = run_guarded(open);
-  if (status != SLUICE_OK) copy_text(refusal.data(), error, error_size);
+  if (status != SLUICE_OK) copy_text(sluice_refusal(), error, error_size);
   return status;
 }
 
@@ -159,18 +118,10 @@ sluice_status sluice_allreduce_residual_on_stream(sluice_session* session, const
                                                   size_t count, sluice_dtype dtype, sluice_op op,
                                                   float* residual, sluice_stream stream,
                                                   sluice_request* request) {
-  if (request != nullptr) *request = 0;
-  return call_on_streams(session, [&](Streams& streams) {
-    sluice::engine::OpRequest r;
-    Result<uint64_t> result;
-    if (const char* const error = sluice::api::read_request(send, recv, count, dtype, op, r)) {
-      result = sluice::fail(Errc::kInvalidArgument, error);
-    } else {
-      result = streams.allreduce(r, residual, stream, request != nullptr);
-    }
-    if (!result) streams.fail_group(result.error());
-    return return_request(result, request);
-  });
+  const auto read = [&](sluice::engine::OpRequest& r) {
+    return sluice::api::read_request(send, recv, count, dtype, op, r);
+  };
+  return submit_on_stream(session, read, residual, stream, request);
 }
 
 sluice_status sluice_group_begin(sluice_session* session) {

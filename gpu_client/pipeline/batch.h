@@ -1,24 +1,34 @@
-// Batches and segments. A batch is what the pipeline reduces as a unit: one operation, several operations of
-// a group, or a part of an operation that is too large. A segment is a part of a batch that is copied and
-// reduced at once. Both are pure functions of values on which all ranks agree (include/sluice/streams.h,
-// "Order"). So all ranks issue the same operations on the network.
+// A batch is what the pipeline reduces, or moves, as a unit: one operation, several operations of a group, or
+// a part of an operation that is too large. Batches and their segments (segments.h) are pure functions of
+// values on which all ranks agree (include/sluice/streams.h, "Order"). So all ranks issue the same operations
+// on the network.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "core/ids.h"
 #include "gpu_client/pipeline/cast.h"
 #include "gpu_client/pipeline/device.h"
 #include "wire/dtype.h"
+#include "wire/frame.h"
 
 namespace sluice::pipeline {
 
-// One operation of the caller, validated.
+// Reduce-scatter and all-gather: the operation has a part for each rank, in rank order.
+[[nodiscard]] constexpr bool has_parts(wire::Kind kind) noexcept {
+  return kind == wire::Kind::kReduceScatter || kind == wire::Kind::kAllGather;
+}
+
+// One operation of the caller, validated. Its buffers are those of engine::OpRequest.
 struct Tensor {
   const std::byte* send = nullptr;
   std::byte* recv = nullptr;
-  uint64_t count = 0;         // elements, at least 1
-  float* residual = nullptr;  // as in BufferRange
+  uint64_t count = 0;                 // elements of all parts, at least 1
+  std::vector<uint64_t> counts = {};  // elements of each rank's part; empty without parts
+  float* residual = nullptr;          // as in BufferRange, for all elements of `send`
+  wire::Kind kind = wire::Kind::kAllreduce;
+  Rank root = 0;
   wire::DType dtype = wire::DType::kF32;
   wire::Op op = wire::Op::kSum;
   Device::Stream stream = nullptr;
@@ -27,9 +37,21 @@ struct Tensor {
   bool stageable = false;  // may be staged: the device's copies can access the buffers
 };
 
-struct Batch {
+// One rank's part of a batch, or all of a batch without parts. A range that this rank does not contribute has
+// no `send`, and one into which it copies nothing has no `recv`.
+struct Part {
   std::vector<BufferRange> ranges;
   uint64_t count = 0;  // elements of all ranges
+};
+
+struct Batch {
+  std::vector<Part> parts;  // with parts one for each rank, otherwise one
+  uint64_t count = 0;       // elements of all parts
+  // Buffers of the only tensor of a batch that is not staged.
+  const std::byte* send = nullptr;
+  std::byte* recv = nullptr;
+  wire::Kind kind = wire::Kind::kAllreduce;
+  Rank root = 0;
   wire::DType dtype = wire::DType::kF32;
   wire::Op op = wire::Op::kSum;
   Device::Stream stream = nullptr;
@@ -38,24 +60,20 @@ struct Batch {
 
   [[nodiscard]] wire::DType wire_dtype() const noexcept;
   [[nodiscard]] WireUnit wire_unit() const noexcept;
+  // Units of all parts. Each part is filled up to whole units, because a unit has one owner.
+  [[nodiscard]] uint64_t units() const noexcept;
+  // Whether this rank copies anything back.
+  [[nodiscard]] bool has_result() const noexcept;
 };
 
-// A larger operation is split into several batches, so that the exponents of one fit into 16 KiB.
+// A larger operation is split into several batches, so that the exponents of one fit into 16 KiB. An
+// operation with parts that is not staged is never split.
 inline constexpr uint64_t kMaxBatchElements = uint64_t{kScaleBlock} * 16384;
 
-// Merges neighboring tensors with the same stream, dtype, op and cast into batches of at most `fusion_bytes`
-// on the wire, of a block type at most kMaxBlockRanges of them. Keeps the order.
-[[nodiscard]] std::vector<Batch> make_batches(const std::vector<Tensor>& tensors, uint64_t fusion_bytes);
-
-// Returns the number of elements of each segment of a batch; the last segment may be shorter. A segment is a
-// sixteenth of the batch, so that the copies and the network overlap. Its size on the wire is a multiple of
-// 64 KiB, from 1 MiB to `segment_bytes`, rounded down to whole units. Below 1 MiB the network's chunks would
-// become small.
-[[nodiscard]] uint64_t segment_elements(uint64_t batch_elements, WireUnit unit,
-                                        uint32_t segment_bytes) noexcept;
-
-// Sets `out` to the parts of `ranges` that contain the elements [first, first + count).
-void slice_ranges(const std::vector<BufferRange>& ranges, uint64_t first, uint64_t count,
-                  uint32_t element_bytes, std::vector<BufferRange>& out);
+// Merges neighboring tensors with the same kind, root, stream, dtype, op and cast into batches of at most
+// `fusion_bytes` on the wire, of a block type at most kMaxBlockRanges of them. Keeps the order. `rank`: this
+// one.
+[[nodiscard]] std::vector<Batch> make_batches(const std::vector<Tensor>& tensors, uint64_t fusion_bytes,
+                                              Rank rank);
 
 }  // namespace sluice::pipeline

@@ -29,8 +29,8 @@
 
 namespace sluice::pipeline {
 
-// A contiguous part of an operation's buffers: `count` elements in each. The ranges of a segment lie in the
-// staging buffer one after the other, without gaps.
+// A contiguous part of an operation's buffers: `count` elements in each. The ranges of a call lie in the
+// staging buffer one after the other, without gaps. gather() needs no `recv`, and scatter() no `send`.
 struct BufferRange {
   const std::byte* send = nullptr;
   std::byte* recv = nullptr;

@@ -8,6 +8,18 @@
 namespace sluice::pipeline {
 namespace {
 
+// The memory of the buffers of which this rank uses elements.
+std::span<const std::byte> sent_bytes(const Tensor& t, Rank rank) noexcept {
+  uint64_t count = t.kind == wire::Kind::kAllGather ? t.counts[rank] : t.count;
+  if (t.kind == wire::Kind::kBroadcast && t.root != rank) count = 0;
+  return {t.send, count * wire::size_of(t.dtype)};
+}
+std::span<const std::byte> received_bytes(const Tensor& t, Rank rank) noexcept {
+  uint64_t count = t.kind == wire::Kind::kReduceScatter ? t.counts[rank] : t.count;
+  if (t.kind == wire::Kind::kReduce && t.root != rank) count = 0;
+  return {t.recv, count * wire::size_of(t.dtype)};
+}
+
 Error no_completion() {
   return {Errc::kInvalidArgument,
           "stream and request are both NULL: nothing would report the completion; pass one of them"};
@@ -59,32 +71,63 @@ Streams::~Streams() {
   (void)session_.deregister_memory(staging_.bytes());
 }
 
+bool Streams::is_registered(std::span<const std::byte> buffer) const {
+  return !buffer.empty() && session_.is_device_memory(buffer.data(), buffer.size());
+}
+
+Result<Device::MemoryLocation> Streams::locate_buffers(const Tensor& tensor, float* residual) {
+  struct Buffer {
+    const char* name;
+    std::span<const std::byte> bytes;
+  };
+  const Buffer buffers[] = {
+      {"send", sent_bytes(tensor, session_.rank())},
+      {"recv", received_bytes(tensor, session_.rank())},
+      {"residual", std::as_bytes(std::span(residual, residual != nullptr ? tensor.count : 0))}};
+  const Buffer* first = nullptr;
+  auto location = Device::MemoryLocation::kHost;
+  for (const Buffer& buffer : buffers) {
+    if (buffer.bytes.empty()) continue;
+    const auto found = device_->locate(buffer.bytes.data(), buffer.bytes.size());
+    if (!found) return add_context(buffer.name, found.error());
+    if (first != nullptr && *found != location) {
+      return fail(Errc::kInvalidArgument,
+                  std::string(first->name) + " and " + buffer.name +
+                      " must both be GPU memory or both be host memory, but one is GPU memory and the other "
+                      "host memory");
+    }
+    if (first == nullptr) first = &buffer;
+    location = *found;
+  }
+  return location;
+}
+
 Result<Tensor> Streams::make_tensor(const engine::OpRequest& request, float* residual,
                                     Device::Stream stream) {
   Tensor tensor{.send = request.send,
                 .recv = request.recv,
                 .count = request.count,
+                .kind = request.kind,
+                .root = request.root,
                 .dtype = request.dtype,
                 .op = request.op,
                 .stream = stream};
+  if (has_parts(request.kind)) {
+    tensor.counts.assign(request.counts.begin(), request.counts.end());
+    if (tensor.counts.empty()) tensor.counts.assign(session_.ranks(), request.count / session_.ranks());
+  }
   if (wire::is_block(request.dtype) && !session_.accepts_blocks())
     return fail(Errc::kUnsupported, "a reducer is of a release without 8-bit block types");
-  const uint64_t bytes = request.count * wire::size_of(request.dtype);
-  const auto send = device_->locate(request.send, bytes);
-  if (!send) return add_context("send", send.error());
-  const auto recv = device_->locate(request.recv, bytes);
-  if (!recv) return add_context("recv", recv.error());
-  if (*send != *recv) {
-    return fail(Errc::kInvalidArgument,
-                "send and recv must both be GPU memory or both be host memory, but one is GPU memory and the "
-                "other host memory");
-  }
-  const bool on_host = *send == Device::MemoryLocation::kHost;
-  const bool send_registered = session_.is_device_memory(request.send, bytes);
-  const bool recv_registered = session_.is_device_memory(request.recv, bytes);
-  if (request.dtype == wire::DType::kF32 && (request.op == wire::Op::kSum || request.op == wire::Op::kAvg) &&
+  if (request.dtype == wire::DType::kF32 && !wire::copies(request.kind) &&
+      (request.op == wire::Op::kSum || request.op == wire::Op::kAvg) &&
       request.count >= options_.min_cast_count)
     tensor.cast = options_.cast;
+  if (is_block(tensor.cast)) tensor.residual = residual;
+  const auto location = locate_buffers(tensor, tensor.residual);
+  if (!location) return tl::unexpected(location.error());
+  const bool on_host = *location == Device::MemoryLocation::kHost;
+  const bool send_registered = is_registered(sent_bytes(tensor, session_.rank()));
+  const bool recv_registered = is_registered(received_bytes(tensor, session_.rank()));
   // The host device takes registered GPU memory for its own, but the CPU must not access it.
   const bool inaccessible = on_host && (send_registered || recv_registered);
   tensor.stageable = on_host ? device_->can_access_host_memory() && !inaccessible : true;
@@ -93,19 +136,16 @@ Result<Tensor> Streams::make_tensor(const engine::OpRequest& request, float* res
                                         ? "GPU memory cannot be converted to wire_dtype from a host stream"
                                         : "host memory cannot be converted to wire_dtype from a GPU stream");
   }
-  if (is_block(tensor.cast) && residual != nullptr) {
-    const auto memory = device_->locate(residual, request.count * sizeof(float));
-    if (!memory) return add_context("residual", memory.error());
-    if (*memory != *send)
-      return fail(Errc::kInvalidArgument, "residual and send must both be GPU memory or both be host memory");
-    tensor.residual = residual;
-  }
-  tensor.staged = on_host ? options_.always_staged && !inaccessible : !send_registered || !recv_registered;
+  const bool is_allreduce = request.kind == wire::Kind::kAllreduce;
+  if (inaccessible && !is_allreduce)
+    return fail(Errc::kUnsupported, "from a host stream, GPU memory can only be in allreduces");
+  const bool in_place = is_allreduce && send_registered && recv_registered;
+  tensor.staged = on_host ? options_.always_staged && !inaccessible : !in_place;
   return tensor;
 }
 
-Result<uint64_t> Streams::allreduce(const engine::OpRequest& request, float* residual, Device::Stream stream,
-                                    bool with_request) {
+Result<uint64_t> Streams::submit(const engine::OpRequest& request, float* residual, Device::Stream stream,
+                                 bool with_request) {
   return fail_session_on_error([&] { return add_operation(request, residual, stream, with_request); });
 }
 

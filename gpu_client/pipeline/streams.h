@@ -1,6 +1,6 @@
-// Class Streams runs allreduces in the order of a device's streams. It merges operations into batches, splits
-// batches into segments, and enqueues the work of each segment on the device and on the stream pump. The
-// enqueue order is one that a single hardware queue could run (docs/design/adr/0012). The C API in
+// Class Streams runs collectives in the order of a device's streams. It merges operations into batches,
+// splits batches into segments, and enqueues the work of each segment on the device and on the stream pump.
+// The enqueue order is one that a single hardware queue could run (docs/design/adr/0012). The C API in
 // include/sluice/streams.h sits on top and documents the rules for callers.
 //
 // Threads. Any thread may call any public function.
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "gpu_client/engine/session/collective_session.h"
 #include "gpu_client/pipeline/batch.h"
 #include "gpu_client/pipeline/device.h"
+#include "gpu_client/pipeline/segments.h"
 #include "gpu_client/pipeline/staging.h"
 #include "gpu_client/pipeline/stream_pump.h"
 
@@ -58,11 +60,12 @@ class Streams {
   ~Streams();
 
   // All return a request for test() and wait(), or 0 unless `with_request`.
+  // Runs an operation in the order of `stream`. A buffer of which this rank uses no element may be null.
   // `residual`, for casts to a block type, has request.count elements and may be null.
-  [[nodiscard]] Result<uint64_t> allreduce(const engine::OpRequest& request, float* residual,
-                                           Device::Stream stream, bool with_request);
-  // Any operation on buffers in host memory that takes no part in the order of the device's streams, as it
-  // is: not divided, merged, staged or cast. Not within a group.
+  [[nodiscard]] Result<uint64_t> submit(const engine::OpRequest& request, float* residual,
+                                        Device::Stream stream, bool with_request);
+  // Any operation but allreduce on buffers in host memory that takes no part in the order of the device's
+  // streams, as it is: not divided, merged, staged or cast. Not within a group.
   [[nodiscard]] Result<uint64_t> collective(const engine::OpRequest& request);
   [[nodiscard]] Result<uint64_t> end_group(bool with_request);
   [[nodiscard]] Result<void> begin_group();
@@ -96,17 +99,32 @@ class Streams {
   void fail_session(const Error& why) noexcept;
   [[nodiscard]] Result<Tensor> make_tensor(const engine::OpRequest& request, float* residual,
                                            Device::Stream stream);
+  // Where the buffers of the tensor are. Returns kInvalidArgument if they are not in one kind of memory.
+  [[nodiscard]] Result<Device::MemoryLocation> locate_buffers(const Tensor& tensor, float* residual);
+  // Whether a buffer is in memory that only network cards access.
+  [[nodiscard]] bool is_registered(std::span<const std::byte> buffer) const;
 
   // These need enqueue_mutex_.
   [[nodiscard]] Result<void> check_open();
   [[nodiscard]] Result<uint64_t> enqueue(const std::vector<Tensor>& tensors, uint64_t operations,
                                          bool with_request);
-  [[nodiscard]] uint64_t network_operations(const std::vector<Batch>& batches) const noexcept;
-  [[nodiscard]] uint64_t segment_elements_of(const Batch& batch) const noexcept;
+  // The segments of a batch, as all ranks have them.
+  [[nodiscard]] std::vector<Band> segments_of(const Batch& batch) const;
+  [[nodiscard]] uint64_t network_operations(const std::vector<Batch>& batches) const;
   using OperationPtr = std::shared_ptr<StreamOperation>;
   [[nodiscard]] Status enqueue_batch(const Batch& batch, const OperationPtr& operation);
   [[nodiscard]] Status enqueue_exponents(const Batch& batch, const OperationPtr& operation, Cast& cast);
-  [[nodiscard]] Status enqueue_staged(const Batch& batch, const OperationPtr& operation, Cast cast);
+  [[nodiscard]] Status enqueue_staged(const Batch& batch, const OperationPtr& operation, const Cast& cast);
+  // These copy a segment between the caller's buffers and the staging, and pass it to the pump.
+  struct StagedSegment {
+    const Batch& batch;
+    const Band& band;
+    Cast cast;  // with `first` of the segment
+    StagingBuffer* buffer = nullptr;
+    uint32_t number = 0;  // of the network operation
+  };
+  [[nodiscard]] Status copy_out(StagedSegment& segment, const OperationPtr& operation);
+  [[nodiscard]] Status copy_in(const StagedSegment& segment);
   [[nodiscard]] Status enqueue_in_place(const Batch& batch, const OperationPtr& operation);
   // Submits the batch's segments for reduction in place. Without `in_order` the contribution is ready now.
   [[nodiscard]] Status submit_in_place(const Batch& batch, const OperationPtr& operation, bool in_order);
@@ -127,7 +145,8 @@ class Streams {
   std::mutex enqueue_mutex_;
   Staging staging_;
   std::unique_ptr<Event> caller_reached_, batch_done_;  // of the batch that is being enqueued
-  std::vector<BufferRange> segment_ranges_;             // of the segment that is being enqueued
+  std::vector<BufferRange> segment_ranges_;             // of the segment that is being copied
+  std::vector<Run> segment_runs_;                       // the same
   uint32_t last_number_ = 0;                            // of the last network operation
   bool in_group_ = false;
   std::vector<Tensor> group_;

@@ -2,6 +2,8 @@
 // of the calls is one that a single hardware queue could run: a wait for the host is enqueued after
 // everything for which the host waits.
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -10,14 +12,16 @@
 
 namespace sluice::pipeline {
 
-uint64_t Streams::segment_elements_of(const Batch& batch) const noexcept {
-  return segment_elements(batch.count, batch.wire_unit(), options_.segment_bytes);
+std::vector<Band> Streams::segments_of(const Batch& batch) const {
+  // A network operation has one contiguous buffer, which a segment of such a batch would not be.
+  if (!batch.staged && has_parts(batch.kind)) return {{}};
+  return divide_into_segments(batch, options_.segment_bytes);
 }
 
-uint64_t Streams::network_operations(const std::vector<Batch>& batches) const noexcept {
+uint64_t Streams::network_operations(const std::vector<Batch>& batches) const {
   uint64_t count = 0;
   for (const Batch& batch : batches) {
-    count += div_ceil(batch.count, segment_elements_of(batch));
+    count += segments_of(batch).size();
     if (batch.cast == WireCast::kScaledF16) ++count;
   }
   return count;
@@ -35,10 +39,14 @@ Result<uint64_t> Streams::submit_collective(const engine::OpRequest& request) {
     const auto location = buffer != nullptr ? device_->locate(buffer, 1) : Device::MemoryLocation::kHost;
     if (!location) return tl::unexpected(location.error());
     if (*location != Device::MemoryLocation::kHost || session_.is_device_memory(buffer, 1))
-      return fail(Errc::kUnsupported, "collectives other than allreduce need buffers in host memory");
+      return fail(Errc::kUnsupported,
+                  "outside the order of streams, collectives need buffers in host memory; use the function "
+                  "with _on_stream");
   }
   const std::lock_guard lock(enqueue_mutex_);
-  if (in_group_) return fail(Errc::kInvalidArgument, "a group contains allreduces only");
+  if (in_group_)
+    return fail(Errc::kInvalidArgument,
+                "a group contains operations in the order of streams only; use the function with _on_stream");
   if (auto open = check_open(); !open) return tl::unexpected(open.error());
   if (const uint64_t inflight = pump_.inflight(); inflight >= kMaxInflight)
     return fail(Errc::kExhausted, std::to_string(inflight) + " segments in flight is the limit");
@@ -57,7 +65,7 @@ Result<uint64_t> Streams::submit_collective(const engine::OpRequest& request) {
 Result<uint64_t> Streams::enqueue(const std::vector<Tensor>& tensors, uint64_t operations,
                                   bool with_request) {
   if (auto open = check_open(); !open) return tl::unexpected(open.error());
-  const std::vector<Batch> batches = make_batches(tensors, options_.fusion_bytes);
+  const std::vector<Batch> batches = make_batches(tensors, options_.fusion_bytes, session_.rank());
   const uint64_t inflight = pump_.inflight();
   if (inflight > 0 && inflight + network_operations(batches) > kMaxInflight) {
     return fail(Errc::kExhausted, std::to_string(inflight) + " segments in flight; the limit is " +
@@ -129,7 +137,10 @@ Status Streams::enqueue_batch(const Batch& batch, const OperationPtr& operation)
     status = batch.staged ? enqueue_staged(batch, operation, cast) : enqueue_in_place(batch, operation);
   }
   if (!status.ok()) return status;
-  if (const Status s = device_->record(*batch_done_, device_->copy_in_stream()); !s.ok()) return s;
+  // Without a result the stream may continue when the contribution has been copied.
+  const bool waits = !batch.staged || batch.has_result();
+  const Device::Stream last = waits ? device_->copy_in_stream() : device_->copy_out_stream();
+  if (const Status s = device_->record(*batch_done_, last); !s.ok()) return s;
   return device_->wait(batch.stream, *batch_done_);
 }
 
@@ -150,7 +161,11 @@ Status Streams::enqueue_exponents(const Batch& batch, const OperationPtr& operat
     if (const Status s = device_->wait(out, *buffer.released); !s.ok()) return s;
   }
   auto* const exponents = reinterpret_cast<uint8_t*>(buffer.send);
-  if (const Status s = device_->find_exponents(out, batch.ranges, exponents); !s.ok()) return s;
+  segment_ranges_.clear();
+  segment_runs_.clear();
+  for (const Band& band : segments_of(batch))
+    append_runs(batch, band, Side::kSend, segment_ranges_, segment_runs_);
+  if (const Status s = device_->find_exponents(out, segment_ranges_, exponents); !s.ok()) return s;
   NetworkOperation network;
   if (const Status s = record_ready(network.ready); !s.ok()) return s;
   network.request = {.send = buffer.send,
@@ -170,66 +185,99 @@ Status Streams::enqueue_exponents(const Batch& batch, const OperationPtr& operat
   return device_->record(*buffer.released, device_->copy_in_stream());
 }
 
-Status Streams::enqueue_staged(const Batch& batch, const OperationPtr& operation, Cast cast) {
-  const uint64_t elements = segment_elements_of(batch);
-  const uint64_t segments = div_ceil(batch.count, elements);
-  const WireUnit unit = cast.unit();
-  struct Inflight {
-    StagingBuffer* buffer;
-    uint32_t number;
-  };
-  std::vector<Inflight> inflight(segments);
-  // Sets segment_ranges_ and cast.first; returns the elements of the segment.
-  const auto select = [&](uint64_t segment) {
-    cast.first = segment * elements;
-    const uint64_t count = std::min(elements, batch.count - cast.first);
-    slice_ranges(batch.ranges, cast.first, count, cast.element_bytes, segment_ranges_);
-    return count;
-  };
-  const auto copy_out = [&](uint64_t segment) -> Status {
-    const Device::Stream out = device_->copy_out_stream();
-    StagingBuffer& buffer = staging_.next_segment_buffer();
-    if (buffer.used) {
-      if (const Status s = device_->wait(out, *buffer.released); !s.ok()) return s;
-    }
-    const uint64_t count = select(segment);
-    if (const Status s = device_->gather(out, segment_ranges_, buffer.send, cast); !s.ok()) return s;
-    NetworkOperation network;
-    if (const Status s = record_ready(network.ready); !s.ok()) return s;
-    network.request = {.send = buffer.send,
-                       .recv = buffer.recv,
-                       .count = unit.count(count),
-                       .dtype = batch.wire_dtype(),
-                       .op = batch.op};
-    network.number = ++last_number_;
-    network.operation = operation;
-    inflight[segment] = {&buffer, last_number_};
-    pump_.submit(std::move(network));
-    stats_.bytes_staged_out += unit.count(count) * unit.bytes;
-    if (cast.wire != WireCast::kNone) stats_.elements_cast += count;
-    return {};
-  };
-  const auto copy_in = [&](uint64_t segment) -> Status {
-    const Device::Stream in = device_->copy_in_stream();
-    const auto [buffer, number] = inflight[segment];
-    if (const Status s = device_->wait_value(in, staging_.completion_word(), number); !s.ok()) return s;
-    const uint64_t count = select(segment);
-    if (const Status s = device_->scatter(in, buffer->recv, segment_ranges_, cast); !s.ok()) return s;
-    stats_.bytes_staged_in += unit.count(count) * unit.bytes;
-    buffer->used = true;
-    return device_->record(*buffer->released, in);
-  };
+Status Streams::enqueue_staged(const Batch& batch, const OperationPtr& operation, const Cast& cast) {
+  const std::vector<Band> bands = segments_of(batch);
+  std::vector<StagedSegment> segments;
+  segments.reserve(bands.size());
+  for (const Band& band : bands) {
+    StagedSegment& segment = segments.emplace_back(StagedSegment{.batch = batch, .band = band, .cast = cast});
+    segment.cast.first = band.first * cast.unit().elements;
+  }
   // Copies out as many segments as there are buffers before the first copy in; afterwards the two alternate.
   const uint64_t ahead = staging_.buffer_count();
-  for (uint64_t segment = 0; segment < segments + ahead; ++segment) {
-    if (segment >= ahead && segment - ahead < segments) {
-      if (const Status s = copy_in(segment - ahead); !s.ok()) return s;
+  for (uint64_t i = 0; i < segments.size() + ahead; ++i) {
+    if (i >= ahead && i - ahead < segments.size()) {
+      if (const Status s = copy_in(segments[i - ahead]); !s.ok()) return s;
     }
-    if (segment < segments) {
-      if (const Status s = copy_out(segment); !s.ok()) return s;
+    if (i < segments.size()) {
+      if (const Status s = copy_out(segments[i], operation); !s.ok()) return s;
     }
   }
   return {};
+}
+
+Status Streams::copy_out(StagedSegment& segment, const OperationPtr& operation) {
+  const Batch& batch = segment.batch;
+  const Band& band = segment.band;
+  const Cast& cast = segment.cast;
+  const Device::Stream out = device_->copy_out_stream();
+  const WireUnit unit = cast.unit();
+  StagingBuffer& buffer = staging_.next_segment_buffer();
+  if (buffer.used) {
+    if (const Status s = device_->wait(out, *buffer.released); !s.ok()) return s;
+  }
+  // A copied contribution is also the rank's part of the result.
+  std::byte* const send = wire::copies(batch.kind) ? buffer.recv : buffer.send;
+  segment_ranges_.clear();
+  segment_runs_.clear();
+  append_runs(batch, band, Side::kSend, segment_ranges_, segment_runs_);
+  for (const Run& run : segment_runs_) {
+    Cast run_cast = cast;
+    run_cast.first += run.first * unit.elements;
+    const auto ranges = std::span(segment_ranges_).subspan(run.first_range, run.range_count);
+    if (const Status s = device_->gather(out, ranges, send + run.first * unit.bytes, run_cast); !s.ok())
+      return s;
+    stats_.bytes_staged_out += run.units * unit.bytes;
+    if (cast.wire != WireCast::kNone) stats_.elements_cast += run.elements;
+  }
+  NetworkOperation network;
+  if (const Status s = record_ready(network.ready); !s.ok()) return s;
+  network.request = {.send = send,
+                     .recv = buffer.recv,
+                     .count = band.count,
+                     .dtype = batch.wire_dtype(),
+                     .op = batch.op,
+                     .kind = batch.kind,
+                     .root = batch.root};
+  if (has_parts(batch.kind)) {
+    for (uint32_t p = 0; p < batch.parts.size(); ++p)
+      network.counts.push_back(band.units_of(p, unit.count(batch.parts[p].count)));
+    // The buffer that has this rank's part only begins with it.
+    const Rank rank = session_.rank();
+    const uint64_t before =
+        std::accumulate(network.counts.begin(), network.counts.begin() + rank, uint64_t{0}) * unit.bytes;
+    if (batch.kind == wire::Kind::kAllGather) {
+      network.request.send += before;
+    } else {
+      network.request.recv += before;
+    }
+  }
+  network.number = ++last_number_;
+  network.operation = operation;
+  segment.buffer = &buffer;
+  segment.number = last_number_;
+  pump_.submit(std::move(network));
+  return {};
+}
+
+Status Streams::copy_in(const StagedSegment& segment) {
+  const Cast& cast = segment.cast;
+  const Device::Stream in = device_->copy_in_stream();
+  const WireUnit unit = cast.unit();
+  if (const Status s = device_->wait_value(in, staging_.completion_word(), segment.number); !s.ok()) return s;
+  segment_ranges_.clear();
+  segment_runs_.clear();
+  append_runs(segment.batch, segment.band, Side::kRecv, segment_ranges_, segment_runs_);
+  for (const Run& run : segment_runs_) {
+    Cast run_cast = cast;
+    run_cast.first += run.first * unit.elements;
+    const auto ranges = std::span(segment_ranges_).subspan(run.first_range, run.range_count);
+    const std::byte* const from = segment.buffer->recv + run.first * unit.bytes;
+    if (const Status s = device_->scatter(in, from, ranges, run_cast); !s.ok()) return s;
+    stats_.bytes_staged_in += run.units * unit.bytes;
+  }
+  segment.buffer->used = true;
+  return device_->record(*segment.buffer->released, in);
 }
 
 Status Streams::enqueue_in_place(const Batch& batch, const OperationPtr& operation) {
@@ -238,20 +286,28 @@ Status Streams::enqueue_in_place(const Batch& batch, const OperationPtr& operati
 }
 
 Status Streams::submit_in_place(const Batch& batch, const OperationPtr& operation, bool in_order) {
-  const uint64_t elements = segment_elements_of(batch);
   const size_t size = wire::size_of(batch.dtype);
-  const BufferRange& range = batch.ranges.front();
-  for (uint64_t first = 0; first < batch.count; first += elements) {
+  std::unique_ptr<Event> ready;
+  if (in_order) {
+    if (const Status s = record_ready(ready); !s.ok()) return s;
+  }
+  for (const Band& band : segments_of(batch)) {
     NetworkOperation network;
-    // The first segment's event covers the others too.
-    if (in_order && first == 0) {
-      if (const Status s = record_ready(network.ready); !s.ok()) return s;
-    }
-    network.request = {.send = range.send + first * size,
-                       .recv = range.recv + first * size,
-                       .count = std::min(elements, batch.count - first),
+    network.ready = std::move(ready);  // the first segment's event covers the others too
+    network.request = {.send = batch.send,
+                       .recv = batch.recv,
+                       .count = batch.count,
                        .dtype = batch.dtype,
-                       .op = batch.op};
+                       .op = batch.op,
+                       .kind = batch.kind,
+                       .root = batch.root};
+    if (has_parts(batch.kind)) {
+      for (const Part& part : batch.parts) network.counts.push_back(part.count);
+    } else {
+      network.request.send += band.begin * size;
+      network.request.recv += band.begin * size;
+      network.request.count = band.count;
+    }
     network.number = ++last_number_;
     network.operation = operation;
     pump_.submit(std::move(network));

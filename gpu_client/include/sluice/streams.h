@@ -1,4 +1,4 @@
-/* Sluice client library, C API: allreduce in the order of CUDA streams, or of host streams on machines
+/* Sluice client library, C API: collectives in the order of CUDA streams, or of host streams on machines
  * without a GPU. The ABI is stable. This header extends sluice.h; read that first.
  *
  * A session with streams copies gradients from the GPU, reduces them, and copies the results back. All of
@@ -15,10 +15,15 @@
  *
  * Order. All ranks issue the same operations in the same order, in the same groups, with the same options
  * except device and measure_error. Neighboring operations of a group must be on one stream on all ranks or on
- * none, and in GPU memory on all ranks or in host memory on all. If two sessions share a GPU, all ranks issue
- * the operations of both sessions in one order; otherwise the GPU may deadlock. Two ranks of a job in one
- * process therefore need a GPU each. A session with streams accepts only the operations of this header:
- * sluice_allreduce and sluice_allreduce_async return SLUICE_UNSUPPORTED.
+ * none, and in GPU memory on all ranks or in host memory on all. Every reduce-scatter and all-gather must be
+ * in GPU memory on all ranks or in host memory on all. If two sessions share a GPU, all ranks issue the
+ * operations of both sessions in one order; otherwise the GPU may deadlock. Two ranks of a job in one process
+ * therefore need a GPU each. On a session with streams, sluice_allreduce and sluice_allreduce_async return
+ * SLUICE_UNSUPPORTED. The other collectives of sluice.h work there on host memory, as given and outside the
+ * order of streams.
+ *
+ * Operations of one session follow one another on the network, in the order of the calls. Collectives that
+ * should share the links at the same time, such as a reduce-scatter and an all-gather, need a session each.
  *
  * Errors. A refused call (SLUICE_INVALID_ARGUMENT, SLUICE_UNSUPPORTED, SLUICE_AGAIN) has no effect, and
  * sluice_refusal returns the reason. If the session or the GPU fails later, streams continue without the
@@ -59,14 +64,17 @@ typedef struct sluice_stream_options {
   /* Maximum bytes of a segment on the wire: a multiple of 64 KiB, at most a quarter of staging_bytes; default
    * 4 MiB. */
   uint32_t piece_bytes;
-  /* The type in which sums and averages of f32 travel: SLUICE_WIRE_AS_GIVEN (default), or SLUICE_BF16 or
-   * SLUICE_F16, which halve the bytes. Contributions are rounded to nearest even and added in f32, and the
-   * result is rounded once. With SLUICE_F16 each block of 16384 elements of a batch is multiplied by a power
-   * of two, equal on all ranks; a small extra operation determines it. So no sum overflows that f32 can hold
-   * with a few bits to spare. Infinities and NaN stay unchanged. See docs/design/adr/0013-f16-scale.md.
+  /* The type in which sums and averages of f32 travel, in allreduce, reduce-scatter and reduce:
+   * SLUICE_WIRE_AS_GIVEN (default), or SLUICE_BF16 or SLUICE_F16, which halve the bytes. All-gather and
+   * broadcast move elements as given; to halve their bytes, convert before the call. Contributions are
+   * rounded to nearest even and added in f32, and the result is rounded once. With SLUICE_F16 each block of
+   * 16384 elements of a batch is multiplied by a power of two, equal on all ranks; a small extra operation
+   * determines it. So no sum overflows that f32 can hold with a few bits to spare. Infinities and NaN stay
+   * unchanged. See docs/design/adr/0013-f16-scale.md.
    *
-   * SLUICE_MXFP8 and SLUICE_INT8_BLOCK take 264 bytes for 256 values, about a quarter of f32's bytes. Pass a
-   * residual to sluice_allreduce_residual_on_stream to carry the rounding errors over to the next operation.
+   * SLUICE_MXFP8 and SLUICE_INT8_BLOCK take 264 bytes for 256 values, about a quarter of f32's bytes. In a
+   * reduce-scatter each rank's part is filled up to whole blocks. Pass a residual to carry the rounding
+   * errors over to the next operation.
    *
    * The variable SLUICE_WIRE (f32, bf16, f16, mxfp8 or int8) sets the default. See docs/guides/wire-types.md.
    */
@@ -153,10 +161,39 @@ SLUICE_API sluice_status sluice_allreduce_residual_on_stream(sluice_session* ses
                                                              sluice_op op, float* residual,
                                                              sluice_stream stream, sluice_request* request);
 
-/* Begin and end a group. Neighboring operations of a group on one stream, with one dtype and op, are merged
- * into batches of at most fusion_bytes. They start at sluice_group_end; their buffers are in use from the
- * call on. Groups do not nest. They belong to the session, not to a thread. cudaStreamPerThread means the
- * stream of the thread that ends the group.
+/* Other collectives in stream order. Arguments and results are those of the function of sluice.h with _async
+ * instead of _on_stream. Order, streams, requests and errors are those of sluice_allreduce_on_stream.
+ *
+ * Buffers. All of a call's buffers must be GPU memory, or all host memory. GPU memory is staged, also if it
+ * is registered (sluice_memory_register_device). Only what a rank contributes is copied from the GPU, and
+ * only what it receives is copied back. Host memory is used in place, unless wire_dtype, always_staged or a
+ * merged group requires staging. A buffer without elements, and `recv` of a reduce on other ranks than the
+ * root, may be NULL.
+ *
+ * The caller's stream waits for the result. If a rank receives nothing (root of a broadcast, other ranks of a
+ * reduce, a part of 0 elements), its stream waits only until the contribution has left its buffer.
+ *
+ * `residual` is error feedback as in sluice_allreduce_residual_on_stream, with as many floats as `send` has
+ * elements: in a reduce-scatter all parts. It may be NULL. */
+SLUICE_API sluice_status sluice_reduce_scatter_on_stream(sluice_session* session, const void* send,
+                                                         void* recv, size_t count, const size_t* counts,
+                                                         sluice_dtype dtype, sluice_op op, float* residual,
+                                                         sluice_stream stream, sluice_request* request);
+SLUICE_API sluice_status sluice_all_gather_on_stream(sluice_session* session, const void* send, void* recv,
+                                                     size_t count, const size_t* counts, sluice_dtype dtype,
+                                                     sluice_stream stream, sluice_request* request);
+SLUICE_API sluice_status sluice_reduce_on_stream(sluice_session* session, const void* send, void* recv,
+                                                 size_t count, sluice_dtype dtype, sluice_op op,
+                                                 uint32_t root, float* residual, sluice_stream stream,
+                                                 sluice_request* request);
+SLUICE_API sluice_status sluice_broadcast_on_stream(sluice_session* session, void* buffer, size_t count,
+                                                    sluice_dtype dtype, uint32_t root, sluice_stream stream,
+                                                    sluice_request* request);
+
+/* Begin and end a group, which may contain all operations of this header. Neighboring operations of one kind
+ * on one stream, with one dtype, op and root, are merged into batches of at most fusion_bytes. They start at
+ * sluice_group_end; their buffers are in use from the call on. Groups do not nest. They belong to the
+ * session, not to a thread. cudaStreamPerThread means the stream of the thread that ends the group.
  *
  * *request (NULL as in sluice_allreduce_on_stream) ends when all operations of the group have ended, with the
  * first error among them.

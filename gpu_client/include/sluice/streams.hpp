@@ -1,4 +1,4 @@
-// Sluice client library, C++ API for allreduce in the order of CUDA or host streams, for C++17 and later.
+// Sluice client library, C++ API for collectives in the order of CUDA or host streams, for C++17 and later.
 // Header-only wrapper of streams.h that adds ownership and exceptions. streams.h documents the rules.
 //
 //   sluice::client::Session session(options);
@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -97,7 +98,30 @@ class Streams {
     return Request(session_, request);
   }
 
-  // Runs `body` and merges the operations for which it calls allreduce(). If `body` throws, none of them
+  // Other collectives. `counts`: the elements of each rank's part, or null with `count` in each.
+  template <typename T>
+  void reduce_scatter(const T* send, T* recv, std::size_t count, sluice_op op, sluice_stream stream,
+                      const std::size_t* counts = nullptr) {
+    check(sluice_reduce_scatter_on_stream(session_, send, recv, count, counts, dtype_of<T>(), op, nullptr,
+                                          stream, nullptr));
+  }
+  template <typename T>
+  void all_gather(const T* send, T* recv, std::size_t count, sluice_stream stream,
+                  const std::size_t* counts = nullptr) {
+    check(sluice_all_gather_on_stream(session_, send, recv, count, counts, dtype_of<T>(), stream, nullptr));
+  }
+  template <typename T>
+  void reduce(const T* send, T* recv, std::size_t count, sluice_op op, std::uint32_t root,
+              sluice_stream stream) {
+    check(sluice_reduce_on_stream(session_, send, recv, count, dtype_of<T>(), op, root, nullptr, stream,
+                                  nullptr));
+  }
+  template <typename T>
+  void broadcast(T* buffer, std::size_t count, std::uint32_t root, sluice_stream stream) {
+    check(sluice_broadcast_on_stream(session_, buffer, count, dtype_of<T>(), root, stream, nullptr));
+  }
+
+  // Runs `body` and merges the operations that it starts. If `body` throws, none of them
   // runs.
   template <typename Body>
   void group(Body&& body) {
