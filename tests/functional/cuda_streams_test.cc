@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/instrumented.h"
+#include "tests/functional/scoped_gpu.h"
 #include "tests/functional/streams_test_bed.h"
 #include "tests/support/cuda_stand_in/stand_in.h"
 
@@ -15,61 +16,6 @@ namespace sluice::test {
 namespace {
 
 using ::testing::HasSubstr;
-
-// The CUDA state of a rank: a context that is current on the test's thread, memory and a stream.
-class Gpu {
- public:
-  explicit Gpu(int ordinal = 0) : ordinal_(ordinal) {
-    CUcontext context = nullptr;
-    EXPECT_EQ(cuDevicePrimaryCtxRetain(&context, ordinal), CUDA_SUCCESS);
-    EXPECT_EQ(cuCtxPushCurrent(context), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-  }
-  ~Gpu() {
-    // Errors are ignored: a failed GPU returns its error again and frees everything with its context.
-    for (const CUdeviceptr at : memory_) (void)cuMemFree(at);
-    (void)cuStreamDestroy(stream_);
-    CUcontext context = nullptr;
-    EXPECT_EQ(cuCtxPopCurrent(&context), CUDA_SUCCESS);
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(ordinal_), CUDA_SUCCESS);
-  }
-  Gpu(const Gpu&) = delete;
-  [[nodiscard]] CUstream stream() const { return stream_; }
-  void synchronize() { ASSERT_EQ(cuStreamSynchronize(stream_), CUDA_SUCCESS); }
-  // Later work of the stream waits until the latch is open.
-  void wait_for(std::latch& start) {
-    const auto wait = [](void* argument) { static_cast<std::latch*>(argument)->wait(); };
-    ASSERT_EQ(cuLaunchHostFunc(stream_, wait, &start), CUDA_SUCCESS);
-  }
-
-  template <typename T>
-  T* allocate(size_t count) {
-    CUdeviceptr at = 0;
-    EXPECT_EQ(cuMemAlloc(&at, count * sizeof(T)), CUDA_SUCCESS);
-    memory_.push_back(at);
-    return reinterpret_cast<T*>(at);
-  }
-  // Enqueues the copy; `from` must stay unchanged until the stream is synchronized.
-  template <typename T>
-  T* upload(const std::vector<T>& from) {
-    T* const to = allocate<T>(from.size());
-    EXPECT_EQ(
-        cuMemcpyHtoDAsync(reinterpret_cast<CUdeviceptr>(to), from.data(), from.size() * sizeof(T), stream_),
-        CUDA_SUCCESS);
-    return to;
-  }
-  template <typename T>
-  void download(std::vector<T>& to, const T* from) {
-    EXPECT_EQ(
-        cuMemcpyDtoHAsync(to.data(), reinterpret_cast<CUdeviceptr>(from), to.size() * sizeof(T), stream_),
-        CUDA_SUCCESS);
-  }
-
- private:
-  const int ordinal_;
-  CUstream stream_ = nullptr;
-  std::vector<CUdeviceptr> memory_;
-};
 
 class CudaStreams : public StreamsTestBed {
  protected:
@@ -155,7 +101,7 @@ TEST_F(CudaStreams, ResultsHaveTheBitsOfTheHostForEveryTypeOperatorAndWireType) 
             });
       });
       run_session(kRanks, nullptr, [&](uint32_t rank, sluice_session* s) {
-        Gpu gpu(static_cast<int>(rank));
+        ScopedGpu gpu(static_cast<int>(rank));
         sluice_stream_options on_gpu = gpu_options(static_cast<int>(rank));
         on_gpu.wire_dtype = wire;
         ASSERT_EQ(sluice_session_open_streams(s, &on_gpu, nullptr, 0), SLUICE_OK) << sluice_refusal();
@@ -179,7 +125,7 @@ TEST_F(CudaStreams, AnOperationDoesNotBlockTheCaller) {
     cuda_stand_in::use_one_queue(one_queue);
     std::latch enqueued(2);
     run_session(2, nullptr, [&](uint32_t rank, sluice_session* s) {
-      Gpu gpu(static_cast<int>(rank));
+      ScopedGpu gpu(static_cast<int>(rank));
       const sluice_stream_options options = gpu_options(-1);  // of the current context
       ASSERT_EQ(sluice_session_open_streams(s, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
       const std::vector<float> in = ramp(rank, 500'000);
@@ -210,9 +156,9 @@ TEST_F(CudaStreams, AnOperationDoesNotBlockTheCaller) {
 TEST_F(CudaStreams, MemoryAndStreamsOfAnotherGpuAreRefused) {
   start_reducers(1);
   run_session(1, nullptr, [&](uint32_t, sluice_session* s) {
-    Gpu other_gpu(1);
+    ScopedGpu other_gpu(1);
     float* const other_memory = other_gpu.allocate<float>(100);  // while its context is current
-    Gpu gpu;
+    ScopedGpu gpu;
     const sluice_stream_options options = gpu_options();
     ASSERT_EQ(sluice_session_open_streams(s, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
     float* const x = gpu.allocate<float>(100);
@@ -283,7 +229,7 @@ TEST_F(CudaStreams, AFailedCopyBackFailsTheRequest) {
     const Created c = create(options_for(0, 1));
     ASSERT_EQ(c.status, SLUICE_OK) << c.error;
     {
-      Gpu gpu;
+      ScopedGpu gpu;
       sluice_stream_options options = gpu_options();
       options.wire_dtype = SLUICE_BF16;  // so that a kernel copies back
       ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
@@ -318,7 +264,7 @@ TEST_F(CudaStreams, AnEarlierGpuFailureEndsTheSessionOnAllRanks) {
     const Created c = create(options_for(rank, 2));
     ASSERT_EQ(c.status, SLUICE_OK) << c.error;
     if (rank == 0) {
-      Gpu gpu;
+      ScopedGpu gpu;
       const sluice_stream_options options = gpu_options();
       ASSERT_EQ(sluice_session_open_streams(c.session, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
       float* const x = gpu.allocate<float>(10);
@@ -347,7 +293,7 @@ class EnqueueFailure : public CudaStreams, public ::testing::WithParamInterface<
 
 void EnqueueFailure::run_failing_operation(sluice_session* session, const char* call, int nth,
                                            const std::string& error) {
-  Gpu gpu;
+  ScopedGpu gpu;
   const sluice_stream_options options = gpu_options();
   ASSERT_EQ(sluice_session_open_streams(session, &options, nullptr, 0), SLUICE_OK) << sluice_refusal();
   float* const x = gpu.allocate<float>(1'000'000);

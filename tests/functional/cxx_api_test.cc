@@ -181,12 +181,19 @@ TEST_F(CxxApi, ReducesOnStreamsAndInGroups) {
     streams.group([&] { streams.allreduce(b.data(), b.data(), b.size(), SLUICE_SUM, stream.get()); });
     stream.synchronize();
     EXPECT_EQ(b[0], 8.f);
+    std::vector<float> part(2500), whole(5000);
+    streams.reduce_scatter(a.data(), part.data(), part.size(), SLUICE_SUM, stream.get());
+    streams.all_gather(part.data(), whole.data(), part.size(), stream.get());
+    streams.reduce(whole.data(), whole.data(), whole.size(), SLUICE_SUM, 1, stream.get());
+    streams.broadcast(whole.data(), whole.size(), 1, stream.get());
+    stream.synchronize();
+    EXPECT_EQ(whole, std::vector<float>(5000, 16.f));
     const auto throwing = [&] {
       streams.allreduce(b.data(), b.data(), b.size(), SLUICE_SUM, stream.get());
       throw std::out_of_range("thrown by the body");
     };
     EXPECT_THROW(streams.group(throwing), std::out_of_range);
-    EXPECT_EQ(streams.stats().rounds, 4u) << "an operation of the failed group ran";
+    EXPECT_EQ(streams.stats().rounds, 8u) << "an operation of the failed group ran";
     try {
       const client::Streams again(session);
       FAIL() << "expected an exception";
