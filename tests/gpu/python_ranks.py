@@ -33,10 +33,44 @@ def check_sums(session):
                 session.allreduce_async(tensor, out=out)
                 doubled = out + out
                 session.allreduce_async(tensor, "max")
+                check_collectives(session, dtype, count, pattern)
             stream.synchronize()
             assert torch.equal(doubled.double(), 2.0 * total * pattern.double()), f"wrong sums of {count} {dtype}"
             assert torch.equal(tensor.double(), session.ranks * pattern.double()), f"wrong maxima of {count} {dtype}"
     assert torch.equal(session.allreduce(torch.ones(1000)), torch.full((1000,), float(session.ranks))), "wrong sums in host memory"
+
+
+def check_collectives(session, dtype, count, pattern):
+    """The other collectives, of the current stream, with a last part of another length."""
+    ranks, rank = session.ranks, session.rank
+    counts = [count // ranks] * (ranks - 1) + [count - count // ranks * (ranks - 1)]
+    begin = sum(counts[:rank])
+    whole = (pattern * (rank + 1)).to(dtype)
+    part = torch.full((counts[rank],), 77, dtype=dtype, device="cuda")
+    session.reduce_scatter_async(whole, part, "max", counts=counts)
+    gathered = torch.full_like(whole, 77)
+    gathered[begin:begin + counts[rank]] = part + part
+    session.all_gather_async(gathered[begin:begin + counts[rank]], gathered, counts=counts)
+    copied = torch.full_like(whole, rank)
+    with session.group():
+        session.broadcast_async(copied, root=ranks - 1)
+        session.reduce_async(whole, root=0)
+    assert torch.equal(gathered.double(), 2.0 * ranks * pattern.double()), f"wrong gathered maxima of {count} {dtype}"
+    assert torch.equal(copied.double(), torch.full_like(pattern, ranks - 1).double()), f"wrong broadcast of {count} {dtype}"
+    total = ranks * (ranks + 1) // 2 if rank == 0 else rank + 1
+    assert torch.equal(whole.double(), float(total) * pattern.double()), f"wrong reduce of {count} {dtype}"
+
+
+def check_wire(session):
+    """A reduce-scatter of whole blocks rounds and keeps what an allreduce does, in all wire types but f16."""
+    count = 256 * 1001
+    whole = torch.randn(count * session.ranks, device="cuda", generator=torch.Generator(device="cuda").manual_seed(session.rank))
+    residual, feedback = torch.zeros_like(whole), torch.zeros_like(whole)
+    part, total = torch.empty(count, device="cuda"), torch.empty_like(whole)
+    session.reduce_scatter_async(whole, part, residual=residual)
+    session.allreduce_async(whole, out=total, residual=feedback)
+    assert torch.equal(part, total[count * session.rank:][:count]), f"wrong reduce-scatter as {session.wire_dtype}"
+    assert torch.equal(residual, feedback), f"wrong residual of a reduce-scatter as {session.wire_dtype}"
 
 
 def train(rank, hook=None):
@@ -70,6 +104,7 @@ def rank_main(rank, arguments, store):
         with sluice.session_from_torch(arguments.reducers, device="cuda", wire_dtype=wire) as session:
             if wire == "f32":
                 check_sums(session)
+            check_wire(session)
             losses[wire] = train(rank, sluice.ddp_hook(session))
     if rank == 0:
         arguments.losses.mkdir(parents=True, exist_ok=True)

@@ -122,9 +122,57 @@ class Collectives(PackageTest):
                     (sluice.InvalidArgument, "", lambda: session.all_gather_async(whole[5:15], whole[:10]))):
                 with self.subTest(text), self.assertRaisesRegex(kind, text):
                     call()
-            with self.assertRaisesRegex(RuntimeError, "a group contains allreduces only"), session.group():
-                session.broadcast_async(ones)
+            with self.assertRaisesRegex(ValueError, "root is 1"), session.group():
+                session.broadcast_async(ones, root=1)
             session.allreduce(ones)
+
+    def test_a_group_has_operations_of_all_kinds(self):
+        def work(session):
+            parts = [numpy.full(3 + session.rank, session.rank + i, "float64") for i in range(5)]
+            counts = [3 + rank for rank in range(session.ranks)]
+            wholes = [numpy.zeros(sum(counts)) for _ in parts]
+            scattered = [numpy.zeros(3 + session.rank) for _ in parts]
+            whole, root = numpy.arange(sum(counts), dtype="float64"), numpy.full(7, session.rank, "int8")
+            total = numpy.ones(4)
+            with session.group() as request:
+                for part, gathered, mine in zip(parts, wholes, scattered):
+                    self.assertIs(session.all_gather_async(part, gathered, counts=counts), request)
+                    session.reduce_scatter_async(whole, mine, "max", counts=counts)
+                session.broadcast_async(root, root=2)
+                session.reduce_async(total, root=1)
+                session.allreduce_async(total[:0])
+            request.wait()
+            for i, (gathered, mine) in enumerate(zip(wholes, scattered)):
+                numpy.testing.assert_array_equal(gathered, numpy.concatenate([numpy.full(n, rank + i) for rank, n in enumerate(counts)]))
+                numpy.testing.assert_array_equal(mine, whole[sum(counts[:session.rank]):][:len(mine)])
+            numpy.testing.assert_array_equal(root, 2)
+            numpy.testing.assert_array_equal(total, session.ranks if session.rank == 1 else 1)
+
+        self.expect_results(3, work)
+
+    def test_sums_travel_in_the_wire_type_and_keep_their_errors(self):
+        def work(session):
+            counts = [100, 70_000, 0]
+            random = numpy.random.default_rng(session.rank)
+            x, residual = random.standard_normal(70_100).astype("float32"), numpy.zeros(70_100, "float32")
+            contributed = x.copy()
+            mine = numpy.zeros(counts[session.rank], "float32")
+            before = session.stats().payload_bytes_out
+            session.reduce_scatter_async(x, mine, counts=counts, residual=residual).wait()
+            sent = session.stats().payload_bytes_out - before
+            numpy.testing.assert_array_equal(x, contributed)
+            exact = sum(numpy.random.default_rng(rank).standard_normal(70_100).astype("float32") for rank in range(3))
+            numpy.testing.assert_allclose(mine, exact[sum(counts[:session.rank]):][:len(mine)], atol=0.6)
+            gathered = numpy.zeros(70_100, "float32")
+            session.all_gather_async(mine, gathered, counts=counts).wait()  # not rounded again
+            numpy.testing.assert_array_equal(gathered[sum(counts[:session.rank]):][:len(mine)], mine)
+            return sent, bool((residual != 0).any())
+
+        reducer = self.start_reducer()[1]
+        blocks = (1 + -(-70_000 // 256)) * 264
+        for wire, expected in (("bf16", (140_200, False)), ("mxfp8", (blocks, True)), ("int8", (blocks, True))):
+            with self.subTest(wire):
+                self.assertEqual(self.by_ranks(3, reducer, work, wire_dtype=wire), [expected] * 3)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,18 @@ with session_of_environment(device="cuda:0", wire_dtype="bf16", measure_error=Tr
     maximum = GpuArray(mine, stream)
     assert session.allreduce(maximum, "max", stream=stream) is maximum
     numpy.testing.assert_array_equal(maximum.read(), numpy.arange(COUNT) % 256 + session.ranks - 1)
+    # Sharded training: the parts differ in length by one element.
+    counts = [COUNT // session.ranks + (rank < COUNT % session.ranks) for rank in range(session.ranks)]
+    part, gathered = (GpuArray(numpy.zeros(count, dtype="float32"), stream) for count in (counts[session.rank], COUNT))
+    session.reduce_scatter_async(GpuArray(mine, stream), part, "avg", counts=counts, stream=stream)
+    session.all_gather_async(part, gathered, counts=counts, stream=stream)
+    numpy.testing.assert_allclose(gathered.read(), total / session.ranks, rtol=2.0**-7)
+    with session.group() as group:
+        session.broadcast_async(gathered, root=1, stream=stream)
+        session.reduce_async(maximum, "max", root=0, stream=stream)
+    group.wait()
+    numpy.testing.assert_allclose(gathered.read(), total / session.ranks, rtol=2.0**-7)
+    numpy.testing.assert_array_equal(maximum.read(), numpy.arange(COUNT) % 256 + session.ranks - 1)
     try:
         session.allreduce(numpy.ones(3, dtype="float32"), stream=object())
     except TypeError as error:

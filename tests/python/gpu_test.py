@@ -8,7 +8,9 @@ class Gpu(PackageTest):
         reducers = ",".join(self.start_reducer()[1] for _ in range(2))
         ranks = self.start_ranks("gpu_rank.py", 2, reducers)
         for rank, printed in enumerate(self.outputs(ranks)):
-            self.assertEqual(printed, f"{rank} 2 300001 {300001 * 2 + 300001 * 4}\n")
+            # Averages as bf16, a maximum, a part, the broadcast of rank 1, another maximum.
+            staged_out = 2 * 300001 * 2 + 300001 * 4 + (150001 - rank) * 4 + rank * 300001 * 4 + 300001 * 4
+            self.assertEqual(printed, f"{rank} 6 {2 * 300001} {staged_out}\n")
 
 
 if __name__ == "__main__":

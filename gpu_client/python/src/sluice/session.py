@@ -17,7 +17,7 @@ from typing import Any, Optional, Union
 
 from . import _library
 from .buffers import Buffer, check_pair, stream_handle, view
-from .collectives import Collectives, library_op
+from .collectives import Collectives, library_op, pointer
 from .errors import Closed, Error, error_for_status
 from .finding_reader import FindingReader
 from .findings import OnFinding
@@ -143,47 +143,34 @@ class Session(Collectives):
         check_pair(send, receive)
         self._check_device(send, "x")
         self._check_device(receive, "out")
-        feedback = None if residual is None else self._residual_of(residual, send)
-        placeholder = ctypes.c_uint64()  # the library requires an address, which empty arrays may lack
-        handle = stream_handle(stream, send, receive) if self._is_cuda or stream is not None else None
-        arguments = (send.pointer or ctypes.addressof(placeholder), receive.pointer or ctypes.addressof(placeholder),
-                     send.count, _library.DTYPES[send.dtype], operator, None if feedback is None else feedback.pointer or None, handle)
+        feedback = self._residual_of(residual, send)
+        arguments = (pointer(send), pointer(receive), send.count, _library.DTYPES[send.dtype], operator, feedback)
+        return self._issue("sluice_allreduce_residual_on_stream", send, arguments, stream_handle_of=(stream, send, receive),
+                           result=x if out is None else out, owners=(send.owner, receive.owner, residual), name=name)
+
+    def _issue(self, function: str, whole: Buffer, arguments: tuple[Any, ...], *, stream_handle_of: tuple[Any, Buffer, Buffer], result: Any,
+               owners: tuple[object, ...], name: Optional[str]) -> Request:
+        """Starts an operation by a function of streams.h, whose last arguments are the stream and the request.
+
+        `whole`: the array whose size is the operation's in findings. `owners` keep its memory alive."""
+        handle = stream_handle(*stream_handle_of) if self._is_cuda or stream_handle_of[0] is not None else None
         with self._use() as (library, session):
             self._release_completed()
             group = self._group
-            request = group or Request(self, x if out is None else out, self._next_name("allreduce", send))
+            kind = function.removeprefix("sluice_").removesuffix("_on_stream").removesuffix("_residual")
+            request = group or Request(self, result, self._next_name(kind, whole))
             if name is not None and (group is None or group._name is None):
                 request._name = name
-            request._buffers += (send.owner, receive.owner, placeholder, residual)
+            request._buffers += owners
             request_id = ctypes.c_uint64()
             # Added before the call: a signal handler may raise right after the call, when the arrays are already in use.
             self._starting.append(request)
-            status = library.sluice_allreduce_residual_on_stream(session, *arguments, None if group else ctypes.byref(request_id))
+            status = getattr(library, function)(session, *arguments, handle, None if group else ctypes.byref(request_id))
             if status == _library.OK and group is None:
                 self._add_request(request_id.value, request)
             self._starting.remove(request)
             if status != _library.OK:
                 raise self._refusal(library, session, status)
-        return request
-
-    def _issue(self, function: str, whole: Buffer, arguments: tuple[Any, ...], result: Any, owners: tuple[object, ...]) -> Request:
-        """Starts an operation by a function of the library that is not on a stream. `owners` keep its memory alive.
-
-        `whole`: the array whose size is the operation's in findings."""
-        if self._group is not None:
-            raise RuntimeError("a group contains allreduces only")
-        with self._use() as (library, session):
-            self._release_completed()
-            request = Request(self, result, self._next_name(function.removeprefix("sluice_").removesuffix("_async"), whole))
-            request._buffers += owners
-            request_id = ctypes.c_uint64()
-            self._starting.append(request)  # before the call, as in allreduce_async
-            status = getattr(library, function)(session, *arguments, ctypes.byref(request_id))
-            if status == _library.OK:
-                self._add_request(request_id.value, request)
-            self._starting.remove(request)
-            if status != _library.OK:
-                raise error_for_status(status, self._reason(library, session) or library.sluice_status_string(status).decode())
         return request
 
     @contextmanager
@@ -345,12 +332,14 @@ class Session(Collectives):
         if buffer.device is not None and not self._is_cuda:
             raise ValueError(f"{name} is on cuda:{buffer.device}, but the session uses host memory; create it with device=\"cuda\"")
 
-    def _residual_of(self, residual: Any, send: Buffer) -> Buffer:
+    def _residual_of(self, residual: Any, send: Buffer) -> Optional[int]:
+        if residual is None:
+            return None
         buffer = view(residual, "residual")
         self._check_device(buffer, "residual")
         if buffer.dtype != "float32" or buffer.count != send.count or buffer.is_readonly:
             raise ValueError(f"residual is {buffer.dtype} of {buffer.count} elements; expected writable float32 of {send.count}")
-        return buffer
+        return buffer.pointer or None
 
     def _abandon_group(self, request: Request) -> None:
         """Ends the group without running it: issues an invalid operation, which makes the end of the group fail."""

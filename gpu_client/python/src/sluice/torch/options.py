@@ -15,8 +15,9 @@ _Path = Union[str, os.PathLike[str]]
 class Options:
     """Pass as pg_options of init_process_group or new_group; equal on all ranks, except on_finding and the names of files.
 
-    wire_dtype: the type in which sums and averages of float32 travel in all_reduce, as in Session; None: SLUICE_WIRE.
-    wire_min_count: all_reduces of fewer elements travel as they are, because 8-bit types suit gradients but not counters
+    wire_dtype: the type in which sums and averages of float32 travel in all_reduce, reduce_scatter and reduce, as in Session; None:
+        SLUICE_WIRE.
+    wire_min_count: reductions of fewer elements travel as they are, because 8-bit types suit gradients but not counters
         and losses.
     error_feedback: adds what rounding loses to the next all_reduce of the same memory; None: with 8-bit types. Takes as
         much memory as the tensors, for at most 256 of them.
