@@ -1,119 +1,8 @@
-// Reduce-scatter, all-gather, reduce and broadcast in the order of streams: bits, bytes and order.
-#include "tests/functional/stream_collectives_test_bed.h"
+// Reduce-scatter, all-gather, reduce and broadcast in the order of streams: bits and bytes.
+#include "tests/functional/stream_collective_operation.h"
 
 namespace sluice::test {
 namespace {
-
-// With a buffer that is free before the network has ended, and a queue that does not wait for the network.
-class StagedCollectives : public StreamCollectives {};
-// NULL is no stream.
-class HostCollectives : public StreamCollectives {};
-
-std::string name_of(const ::testing::TestParamInfo<const char*>& info) {
-  return info.param;
-}
-
-enum class Kind : uint8_t { kReduceScatter, kAllGather, kReduce, kBroadcast };
-constexpr Kind kKinds[] = {Kind::kReduceScatter, Kind::kAllGather, Kind::kReduce, Kind::kBroadcast};
-
-// One operation. Without `in_place` it has separate buffers.
-struct Operation {
-  Kind kind{};
-  sluice_dtype dtype{};
-  sluice_op op{};
-  std::vector<size_t> counts;  // elements of each rank's part
-  uint32_t root = 0;
-  bool in_place = false;
-  uint32_t seed = 0;
-
-  [[nodiscard]] size_t size() const { return wire::size_of(static_cast<wire::DType>(dtype)); }
-  [[nodiscard]] size_t count() const { return std::accumulate(counts.begin(), counts.end(), size_t{0}); }
-  [[nodiscard]] size_t before(uint32_t rank) const {
-    return std::accumulate(counts.begin(), counts.begin() + rank, size_t{0}) * size();
-  }
-  [[nodiscard]] size_t whole() const { return count() * size(); }
-  [[nodiscard]] size_t part(uint32_t rank) const { return counts[rank] * size(); }
-};
-
-// An operation that a rank has issued.
-struct Issued {
-  std::byte* send = nullptr;
-  std::byte* recv = nullptr;
-  sluice_status status = SLUICE_INTERNAL;
-};
-
-// Issues the operation with random contributions: on the memory's stream, or with a request as one of
-// sluice.h.
-Issued issue(sluice_session* s, RankMemory& memory, uint32_t rank, const Operation& o, bool on_stream,
-             sluice_request* request = nullptr) {
-  const bool is_gather = o.kind == Kind::kAllGather;
-  const size_t contributed = is_gather ? o.part(rank) : o.whole();
-  const Bytes input = noise(o.seed * 10 + rank, contributed);
-  Issued i;
-  if (is_gather && o.in_place) {
-    Bytes whole(o.whole());
-    std::ranges::copy(input, whole.begin() + static_cast<ptrdiff_t>(o.before(rank)));
-    i.recv = memory.upload(whole);
-    i.send = i.recv + o.before(rank);
-  } else {
-    i.send = memory.upload(input);
-    const bool parts = o.kind == Kind::kReduceScatter;
-    if (o.in_place || o.kind == Kind::kBroadcast) {
-      i.recv = i.send + (parts ? o.before(rank) : 0);
-    } else {
-      i.recv = memory.upload(Bytes(parts ? o.part(rank) : o.whole()));
-    }
-  }
-  const size_t* const counts = o.counts.data();
-  sluice_stream const stream = memory.stream();
-  switch (o.kind) {
-    case Kind::kReduceScatter:
-      i.status = on_stream
-                     ? sluice_reduce_scatter_on_stream(s, i.send, i.recv, 0, counts, o.dtype, o.op, nullptr,
-                                                       stream, request)
-                     : sluice_reduce_scatter_async(s, i.send, i.recv, 0, counts, o.dtype, o.op, request);
-      break;
-    case Kind::kAllGather:
-      i.status = on_stream
-                     ? sluice_all_gather_on_stream(s, i.send, i.recv, 0, counts, o.dtype, stream, request)
-                     : sluice_all_gather_async(s, i.send, i.recv, 0, counts, o.dtype, request);
-      break;
-    case Kind::kReduce: {
-      std::byte* const recv = rank == o.root ? i.recv : nullptr;
-      i.status = on_stream ? sluice_reduce_on_stream(s, i.send, recv, o.count(), o.dtype, o.op, o.root,
-                                                     nullptr, stream, request)
-                           : sluice_reduce_async(s, i.send, recv, o.count(), o.dtype, o.op, o.root, request);
-      break;
-    }
-    case Kind::kBroadcast:
-      i.status = on_stream
-                     ? sluice_broadcast_on_stream(s, i.send, o.count(), o.dtype, o.root, stream, request)
-                     : sluice_broadcast_async(s, i.send, o.count(), o.dtype, o.root, request);
-      break;
-  }
-  return i;
-}
-
-// What the rank has received, or nothing.
-Bytes result(RankMemory& memory, uint32_t rank, const Operation& o, const Issued& i) {
-  const bool receives = o.kind != Kind::kReduce || rank == o.root;
-  return memory.download(i.recv, receives ? (o.kind == Kind::kReduceScatter ? o.part(rank) : o.whole()) : 0);
-}
-
-// Bytes that a rank must copy from a GPU, and to it.
-uint64_t bytes_out(const Operation& o, uint32_t rank) {
-  if (o.kind == Kind::kAllGather) return o.part(rank);
-  return o.kind == Kind::kBroadcast && rank != o.root ? 0 : o.whole();
-}
-uint64_t bytes_in(const Operation& o, uint32_t rank) {
-  switch (o.kind) {
-    case Kind::kReduceScatter: return o.part(rank);
-    case Kind::kAllGather: return o.whole() - (o.in_place ? o.part(rank) : 0);
-    case Kind::kReduce: return rank == o.root ? o.whole() : 0;
-    case Kind::kBroadcast: return rank == o.root ? 0 : o.whole();
-  }
-  return 0;
-}
 
 std::vector<Operation> every_operation() {
   // 90,000 f32 and more are several segments of 64 KiB.
@@ -137,7 +26,7 @@ std::vector<Operation> every_operation() {
 }
 
 TEST_P(StreamCollectives, HaveTheBitsAndTheNetworkBytesOfSessionOperations) {
-  start_reducers(2);
+  start_pool(2);
   constexpr uint32_t kRanks = 3;
   const std::vector<Operation> operations = every_operation();
   std::array<std::vector<Bytes>, kRanks> expected;
@@ -178,7 +67,7 @@ TEST_P(StreamCollectives, HaveTheBitsAndTheNetworkBytesOfSessionOperations) {
 // As sums of bf16 have the same bits in any division into segments, and blocks begin with each part, a
 // reduce-scatter has the bits of an allreduce of each part.
 TEST_P(StreamCollectives, ReductionsTravelInTheWireTypeAndKeepTheirErrors) {
-  start_reducers(2);
+  start_pool(2);
   constexpr uint32_t kRanks = 3;
   for (const sluice_dtype wire : {SLUICE_BF16, SLUICE_F16, SLUICE_MXFP8, SLUICE_INT8_BLOCK}) {
     const bool is_block = wire == SLUICE_MXFP8 || wire == SLUICE_INT8_BLOCK;
@@ -217,9 +106,12 @@ TEST_P(StreamCollectives, ReductionsTravelInTheWireTypeAndKeepTheirErrors) {
         EXPECT_EQ(stats_of(s).bytes_staged_in, wire_bytes(counts[rank]));
         EXPECT_EQ(stats_of(s).elements_cast, count);
         const size_t exponents = wire == SLUICE_F16 ? (count + 16383) / 16384 : 0;
-        EXPECT_EQ(network_stats(s).payload_bytes_out - before.payload_bytes_out, sent + exponents);
+        // Shared memory has no payload.
+        const uint64_t network = is_on_one_host() ? 0 : 1;
+        EXPECT_EQ(network_stats(s).payload_bytes_out - before.payload_bytes_out,
+                  network * (sent + exponents));
         EXPECT_EQ(network_stats(s).payload_bytes_in - before.payload_bytes_in,
-                  wire_bytes(counts[rank]) + exponents);
+                  network * (wire_bytes(counts[rank]) + exponents));
         // The same by allreduces.
         float* const feedback = upload(zeros);
         float* const reduced = upload(zeros);
@@ -262,7 +154,7 @@ TEST_P(StreamCollectives, ReductionsTravelInTheWireTypeAndKeepTheirErrors) {
 
 // f16 with values of one magnitude: within the rounding of four conversions.
 TEST_P(StreamCollectives, AReduceScatterAsF16NeitherOverflowsNorVanishes) {
-  start_reducers(2);
+  start_pool(2);
   constexpr uint32_t kRanks = 3;
   const std::vector<size_t> counts{50'000, 0, 120'001};
   const size_t count = 170'001;
@@ -292,7 +184,7 @@ TEST_P(StreamCollectives, AReduceScatterAsF16NeitherOverflowsNorVanishes) {
 }
 
 TEST_P(StreamCollectives, AGroupMergesNeighborsOfOneKind) {
-  start_reducers(2);
+  start_pool(2);
   constexpr uint32_t kRanks = 3;
   std::vector<Operation> operations;
   const auto add = [&](Kind kind, std::vector<size_t> counts, uint32_t root, size_t times) {
@@ -339,160 +231,6 @@ TEST_P(StreamCollectives, AGroupMergesNeighborsOfOneKind) {
   });
 }
 
-// A rank that receives nothing need not wait for the others.
-TEST_P(StagedCollectives, AStreamWithoutAResultContinuesBeforeTheOtherRanks) {
-  start_reducers(1);
-  std::latch passed(1);
-  run_on_streams(2, nullptr, [&](uint32_t rank, sluice_session* s, RankMemory& memory) {
-    const std::vector<Operation> operations{
-        {Kind::kBroadcast, SLUICE_F32, SLUICE_SUM, {3000, 0}, 0, false, 1},
-        {Kind::kReduce, SLUICE_F32, SLUICE_MAX, {0, 3000}, 1, false, 2},
-        {Kind::kReduceScatter, SLUICE_F32, SLUICE_MAX, {0, 3000}, 0, false, 3}};
-    if (rank == 1) passed.wait();
-    for (const Operation& o : operations) ASSERT_EQ(issue(s, memory, rank, o, true).status, SLUICE_OK);
-    memory.synchronize();
-    if (rank == 0) {
-      EXPECT_EQ(stats_of(s).operations, 0U);
-      passed.count_down();
-    }
-  });
-}
-
-TEST_P(StreamCollectives, AStreamContinuesWhenAnotherRankEndsTheSession) {
-  start_reducers(1);
-  for (const Kind kind : kKinds) {
-    std::latch issued(1);
-    each_rank(2, [&](uint32_t rank) {
-      const Created c = create(options_for(rank, 2));
-      ASSERT_EQ(c.status, SLUICE_OK) << c.error;
-      if (rank == 1) {
-        issued.wait();
-        EXPECT_EQ(sluice_session_abort(c.session, "rank 1 stops"), SLUICE_OK);
-        EXPECT_EQ(sluice_session_close(c.session), SLUICE_CLOSED);
-        return;
-      }
-      {
-        const std::unique_ptr<RankMemory> memory = memory_of(rank);
-        const sluice_stream_options o = options_of(rank);
-        ASSERT_EQ(sluice_session_open_streams(c.session, &o, nullptr, 0), SLUICE_OK) << sluice_refusal();
-        sluice_request request = 0;
-        const Operation operation{kind, SLUICE_F32, SLUICE_SUM, {100'000, 90'000}, 0, false, 1};
-        ASSERT_EQ(issue(c.session, *memory, rank, operation, true, &request).status, SLUICE_OK);
-        issued.count_down();
-        EXPECT_EQ(sluice_wait(c.session, request, -1), SLUICE_LOST);
-        EXPECT_THAT(reason_of(c.session), ::testing::HasSubstr("rank 1 stops"));
-        memory->synchronize();
-        EXPECT_EQ(issue(c.session, *memory, rank, operation, true).status, SLUICE_LOST);
-        EXPECT_EQ(sluice_session_close(c.session), SLUICE_LOST);
-      }
-    });
-    ++session_;
-  }
-}
-
-TEST_P(StreamCollectives, InvalidCallsAreRefused) {
-  start_reducers(1);
-  run_on_streams(1, nullptr, [&](uint32_t, sluice_session* s, RankMemory& memory) {
-    auto* const x = reinterpret_cast<float*>(memory.upload(Bytes(80)));
-    sluice_stream const on = memory.stream();
-    const auto refused = [&](sluice_status status, const char* text) {
-      EXPECT_EQ(status, SLUICE_INVALID_ARGUMENT) << text;
-      EXPECT_THAT(sluice_refusal(), ::testing::HasSubstr(text));
-    };
-    refused(sluice_broadcast_on_stream(s, x, 10, SLUICE_F32, 1, on, nullptr), "root is no rank");
-    refused(sluice_reduce_on_stream(s, x, x, 10, SLUICE_F32, SLUICE_SUM, 7, nullptr, on, nullptr),
-            "root is no rank");
-    refused(sluice_reduce_on_stream(s, x, nullptr, 10, SLUICE_F32, SLUICE_SUM, 0, nullptr, on, nullptr),
-            "recv is NULL");
-    refused(sluice_all_gather_on_stream(s, x, x + 1, 10, nullptr, SLUICE_F32, on, nullptr), "overlap");
-    refused(sluice_reduce_scatter_on_stream(s, nullptr, x, 10, nullptr, SLUICE_F32, SLUICE_SUM, nullptr, on,
-                                            nullptr),
-            "send is NULL");
-    refused(sluice_reduce_scatter_on_stream(s, x, x, SIZE_MAX / 2, nullptr, SLUICE_F32, SLUICE_SUM, nullptr,
-                                            on, nullptr),
-            "exceeds 63 bits");
-    if (is_gpu()) {
-      std::vector<float> host(20);
-      refused(sluice_all_gather_on_stream(s, x, host.data(), 20, nullptr, SLUICE_F32, on, nullptr),
-              "the other host memory");
-      refused(sluice_broadcast_on_stream(s, x, 21, SLUICE_F32, 0, on, nullptr), "exceed their allocation");
-    }
-    ASSERT_EQ(sluice_group_begin(s), SLUICE_OK);
-    refused(sluice_broadcast_on_stream(s, x, 1, SLUICE_F32, 1, on, nullptr), "root is no rank");
-    refused(sluice_group_end(s, nullptr), "an operation of the group was refused: root is no rank");
-    EXPECT_EQ(sluice_broadcast_on_stream(nullptr, x, 1, SLUICE_F32, 0, on, nullptr), SLUICE_INVALID_ARGUMENT);
-    // The session is unchanged.
-    ASSERT_EQ(sluice_broadcast_on_stream(s, x, 20, SLUICE_F32, 0, on, nullptr), SLUICE_OK);
-    memory.synchronize();
-  });
-}
-
-// Ranks without a stream get the result with the request.
-TEST_P(HostCollectives, OperationsWithARequestNeedNoStream) {
-  start_reducers(1);
-  run_on_streams(2, nullptr, [&](uint32_t rank, sluice_session* s, RankMemory&) {
-    std::vector<float> x = ramp(rank, 60'000), part(30'000), all(60'000);
-    sluice_request first = 0, second = 0;
-    EXPECT_EQ(sluice_broadcast_on_stream(s, x.data(), 1, SLUICE_F32, 0, nullptr, nullptr),
-              SLUICE_INVALID_ARGUMENT);
-    ASSERT_EQ(sluice_reduce_scatter_on_stream(s, x.data(), part.data(), part.size(), nullptr, SLUICE_F32,
-                                              SLUICE_SUM, nullptr, nullptr, &first),
-              SLUICE_OK);
-    ASSERT_EQ(sluice_wait(s, first, -1), SLUICE_OK);
-    ASSERT_EQ(sluice_all_gather_on_stream(s, part.data(), all.data(), part.size(), nullptr, SLUICE_F32,
-                                          nullptr, &second),
-              SLUICE_OK);
-    ASSERT_EQ(sluice_wait(s, second, -1), SLUICE_OK);
-    EXPECT_EQ(all, sum_of_ramps(2, 60'000));
-  });
-}
-
-#ifdef SLUICE_CUDA_STAND_IN
-class GpuCollectives : public StreamCollectives {};
-
-// The nth call of a function of the driver fails on rank 0. Both ranks get the error, and no stream stays
-// blocked.
-TEST_P(GpuCollectives, AFailureOfTheGpuEndsTheSessionOnAllRanks) {
-  start_reducers(1);
-  for (const Kind kind : kKinds) {
-    for (const auto& [call, nth] :
-         {std::pair("cuEventRecord", 3), std::pair("cuStreamWaitEvent", 3),
-          std::pair("cuStreamWaitValue32", 2), std::pair("cuEventSynchronize", 1)}) {
-      std::latch joined(2);
-      each_rank(2, [&, name = call, at_call = nth](uint32_t rank) {
-        const Created c = create(options_for(rank, 2));
-        ASSERT_EQ(c.status, SLUICE_OK) << c.error;
-        joined.arrive_and_wait();
-        if (rank == 1) {
-          EXPECT_TRUE(eventually([&] { return sluice_session_error(c.session, nullptr, 0) != SLUICE_OK; }));
-        } else {
-          const std::unique_ptr<RankMemory> memory = memory_of(rank);
-          const sluice_stream_options o = options_of(rank);
-          ASSERT_EQ(sluice_session_open_streams(c.session, &o, nullptr, 0), SLUICE_OK) << sluice_refusal();
-          cuda_stand_in::fail_call(name, at_call, CUDA_ERROR_ILLEGAL_ADDRESS);
-          sluice_request request = 0;
-          const Operation operation{kind, SLUICE_F32, SLUICE_SUM, {100'000, 90'000}, 0, false, 1};
-          const Issued issued = issue(c.session, *memory, rank, operation, true, &request);
-          EXPECT_EQ(issued.status != SLUICE_OK ? issued.status : sluice_wait(c.session, request, -1),
-                    SLUICE_SYSTEM)
-              << name;
-          (void)cuStreamSynchronize(static_cast<CUstream>(memory->stream()));
-        }
-        EXPECT_THAT(reason_of(c.session), ::testing::HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS")) << name;
-        EXPECT_NE(sluice_session_close(c.session), SLUICE_OK);
-      });
-      EXPECT_EQ(cuda_stand_in::live(), cuda_stand_in::Live{}) << call;
-      cuda_stand_in::reset();
-      ++session_;
-    }
-  }
-}
-INSTANTIATE_TEST_SUITE_P(In, GpuCollectives, ::testing::Values("gpu"), name_of);
-INSTANTIATE_TEST_SUITE_P(In, StagedCollectives, ::testing::Values("staged", "gpu"), name_of);
-#else
-INSTANTIATE_TEST_SUITE_P(In, StagedCollectives, ::testing::Values("staged"), name_of);
-#endif
-INSTANTIATE_TEST_SUITE_P(In, HostCollectives, ::testing::Values("host", "staged"), name_of);
 INSTANTIATE_TEST_SUITE_P(In, StreamCollectives, ::testing::ValuesIn(memory_names()), name_of);
 
 }  // namespace

@@ -47,6 +47,8 @@ class RankMemory {
   // Returns the bytes after all work of the stream.
   [[nodiscard]] virtual Bytes download(const std::byte* from, size_t bytes) = 0;
   virtual void synchronize() = 0;
+  // Later work of the stream waits until the latch is open.
+  virtual void wait_for(std::latch& start) = 0;
 };
 
 class HostRankMemory final : public RankMemory {
@@ -60,6 +62,9 @@ class HostRankMemory final : public RankMemory {
     return {from, from + bytes};
   }
   void synchronize() override { stream_.synchronize(); }
+  void wait_for(std::latch& start) override {
+    stream_.submit([&start] { start.wait(); });
+  }
 
  private:
   std::vector<std::unique_ptr<Bytes>> memory_;
@@ -82,6 +87,7 @@ class GpuRankMemory final : public RankMemory {
     return to;
   }
   void synchronize() override { gpu_.synchronize(); }
+  void wait_for(std::latch& start) override { gpu_.wait_for(start); }
 
  private:
   std::vector<std::unique_ptr<Bytes>> sources_;  // the stream copies them
@@ -89,10 +95,11 @@ class GpuRankMemory final : public RankMemory {
 };
 #endif
 
-// "host", "staged", "gpu" or "gpu_one_queue".
+// "host", "staged", "one_host" (the same without reducers, in shared memory), "gpu" or "gpu_one_queue".
 class StreamCollectives : public StreamsTestBed, public ::testing::WithParamInterface<const char*> {
  protected:
   [[nodiscard]] static bool is_gpu() { return std::string_view(GetParam()).starts_with("gpu"); }
+  [[nodiscard]] static bool is_on_one_host() { return std::string_view(GetParam()) == "one_host"; }
   [[nodiscard]] static bool is_staged() { return std::string_view(GetParam()) != "host"; }
 
 #ifdef SLUICE_CUDA_STAND_IN
@@ -109,6 +116,11 @@ class StreamCollectives : public StreamsTestBed, public ::testing::WithParamInte
     EXPECT_EQ(cuda_stand_in::live(), cuda_stand_in::Live{});
   }
 #endif
+
+  void start_pool(size_t reducers) {
+    if (!is_on_one_host()) return start_reducers(reducers);
+    addresses_ = "none";
+  }
 
   [[nodiscard]] static sluice_stream_options options_of(uint32_t rank) {
     sluice_stream_options o = small_options(is_staged() && !is_gpu() ? 1 : 0);
@@ -148,9 +160,9 @@ class StreamCollectives : public StreamsTestBed, public ::testing::WithParamInte
 
 inline std::vector<const char*> memory_names() {
 #ifdef SLUICE_CUDA_STAND_IN
-  return {"host", "staged", "gpu", "gpu_one_queue"};
+  return {"host", "staged", "one_host", "gpu", "gpu_one_queue"};
 #else
-  return {"host", "staged"};
+  return {"host", "staged", "one_host"};
 #endif
 }
 
