@@ -126,9 +126,12 @@ void OpTable::release(uint32_t index) noexcept {
 }
 
 void OpTable::end(uint32_t index, Errc status) noexcept {
-  operations_[index].status = status;
+  Operation& o = operations_[index];
+  EndListener* const listener = o.request.listener;  // before another operation takes the entry
+  o.status = status;
   open_.fetch_sub(1, std::memory_order_seq_cst);
-  operations_[index].state.store(OpState::kEnded, std::memory_order_seq_cst);
+  o.state.store(OpState::kEnded, std::memory_order_seq_cst);
+  if (listener != nullptr) listener->on_operation_ended();
 }
 
 }  // namespace sluice::engine

@@ -27,6 +27,15 @@ enum class OpState : uint32_t { kFree, kOpen, kEnded };
 
 inline constexpr uint32_t kNoOperation = 0xffffffff;
 
+// Receives the end of operations, on the thread that makes progress.
+class EndListener {
+ public:
+  virtual void on_operation_ended() noexcept = 0;
+
+ protected:
+  ~EndListener() = default;
+};
+
 // The buffers are valid, and `send` is unchanged, until the operation has ended. They have `count` elements,
 // but of reduce-scatter `recv`, and of all-gather `send`, have this rank's part only. A buffer, or this
 // rank's part of one, may be equal to the other buffer.
@@ -47,6 +56,7 @@ struct OpRequest {
   // Where the operation's finding goes, before the operation ends, if not to Session::findings(). Valid until
   // then.
   std::optional<OperationFinding>* finding = nullptr;
+  EndListener* listener = nullptr;  // called after the operation has ended; may be null
 };
 
 // One chunk of an operation.

@@ -27,6 +27,7 @@ enum class ColocationMode : uint8_t { kAuto, kOff, kAlways };
 struct ColocationOptions {
   ColocationMode mode = ColocationMode::kOff;
   uint64_t link_rate = 0;  // bits/s of this rank's link, each way; 0: the interface's speed
+  uint32_t rails = 1;      // sessions that share the links of ranks and reducers evenly
   // Where rank 0's reducer listens when no dedicated reducer exists; the ranks meet there. No host: unset.
   config::Endpoint rendezvous{};
   colocated::LocalReducerFactory start_reducer;  // empty: this process cannot host one

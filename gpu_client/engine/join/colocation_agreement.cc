@@ -106,6 +106,7 @@ class Negotiation {
     info.rdma = identity_.lanes.rdma_required ? 2 : identity_.lanes.rdma ? 1 : 0;
     info.link_rate = options_.colocation.link_rate;
     if (info.link_rate == 0) info.link_rate = gather_->link_rate();
+    info.link_rate /= options_.colocation.rails;
     if (!own_) {
       if (auto started = start_own(info.host, 0); !started) {
         log_.warn("no co-located reducer on this rank: " + started.error().text);
@@ -180,8 +181,9 @@ class Negotiation {
     rates.can_reduce.resize(rates.workers.size());
     for (const Colocation::Reducer& r : result_.reducers) rates.can_reduce[r.rank] = true;
     for (size_t i = 0; i < pool_.size(); ++i) {
-      rates.reducers.push_back(static_cast<double>(assume_reducer_rate(
-          pool_[i].welcome.link_rate.value_or(0), options_.reducers[i].weight, result_.worker_rates)));
+      rates.reducers.push_back(static_cast<double>(
+          assume_reducer_rate(pool_[i].welcome.link_rate.value_or(0) / options_.colocation.rails,
+                              options_.reducers[i].weight, result_.worker_rates)));
     }
     return split_links(rates);
   }

@@ -163,8 +163,9 @@ class JoinProcedure {
     const size_t dedicated = options_.reducers.size();
     view.worker_rates = colocation_.worker_rates;
     for (size_t i = 0; i < dedicated; ++i) {
-      view.reducers[i].rate = assume_reducer_rate(handshakes_[i].welcome.link_rate.value_or(0),
-                                                  reducers_[i].weight, view.worker_rates);
+      view.reducers[i].rate =
+          assume_reducer_rate(handshakes_[i].welcome.link_rate.value_or(0) / options_.colocation.rails,
+                              reducers_[i].weight, view.worker_rates);
     }
     for (size_t i = dedicated; i < view.reducers.size(); ++i)
       view.reducers[i].host_rank = colocation_.reducers[i - dedicated].rank;
