@@ -16,6 +16,7 @@ constexpr std::string_view kPluginVariables[] = {
     "SLUICE_DISCOVERY_TIMEOUT",
     "SLUICE_DNS_SERVER",
     "SLUICE_HOSTS",
+    "SLUICE_HOST_ID",
     "SLUICE_IB_GID_INDEX",
     "SLUICE_IB_HCA",
     "SLUICE_IB_TC",

@@ -15,6 +15,7 @@
 #include "gpu_client/api/status_map.h"
 #include "gpu_client/engine/base/peer_error.h"
 #include "gpu_client/engine/session/session.h"
+#include "gpu_client/local/host_agreement.h"
 #include "gpu_client/local/local_session.h"
 
 using sluice::Errc;
@@ -41,7 +42,19 @@ sluice_status report_result(const sluice::Result<T>& result, char* error, size_t
 }
 
 Result<std::unique_ptr<CollectiveSession>> create_session(SessionOptions options) {
-  if (sluice::api::is_on_one_host(options)) return sluice::local::LocalSession::create(std::move(options));
+  using sluice::local::LocalSession;
+  using sluice::local::Topology;
+  const uint32_t ranks = options.join.identity.ranks;
+  if (sluice::api::is_on_one_host(options))
+    return LocalSession::create(std::move(options), Topology::of_one_host(ranks));
+  if (sluice::api::shares_hosts_with_a_pool() && ranks > 1) {
+    auto topology = sluice::local::agree_hosts(options.join);
+    if (!topology) return tl::unexpected(topology.error());
+    // Without a pool, the members of each rail would need a place to meet.
+    const bool can_join_rails = topology->hosts() == 1 || !options.join.reducers.empty();
+    if (topology->rails > 1 && can_join_rails)
+      return LocalSession::create(std::move(options), std::move(*topology));
+  }
   return sluice::engine::Session::create(std::move(options));
 }
 

@@ -7,9 +7,7 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "gpu_client/engine/base/thread.h"
 #include "gpu_client/local/futex.h"
-#include "gpu_client/local/meeting.h"
 #include "wire/messages.h"
 
 namespace sluice::local {
@@ -24,53 +22,27 @@ constexpr Nanos kLongestSleep = kSecond;
 
 }  // namespace
 
-Result<std::unique_ptr<LocalSession>> LocalSession::create(engine::SessionOptions options) {
-  const engine::Identity& identity = options.join.identity;
-  if (identity.ranks > kMaxRanks) {
-    return fail(Errc::kTooMany, std::to_string(identity.ranks) +
-                                    " ranks on one host; without reducers at most " +
-                                    std::to_string(kMaxRanks) + " share its memory");
-  }
-  std::unique_ptr<LocalSession> session(new LocalSession(std::move(options)));
-  const engine::JoinOptions& join = session->options_.join;
-  auto met = meet(join.identity, join.join_timeout,
-                  [&](Segment segment) { return session->begin(std::move(segment)); });
-  if (!met) {
-    session->end_here(met.error().code, met.error().text);
-    return tl::unexpected(met.error());
-  }
-  return session;
-}
-
-Result<void> LocalSession::begin(Segment segment) {
-  segment_.emplace(std::move(segment));
-  table_.emplace(1, kPieceSizes, ranks());
-  stage_.emplace(*segment_, *table_, rank());
-  watch_.emplace(*segment_, rank());
-  std::atomic<int> begun{0};
-  Result<void> result;
-  auto thread = engine::start_thread("sluice-local", [&, this] { run_thread(begun, result); });
-  if (!thread) return tl::unexpected(thread.error());
-  thread_ = std::move(*thread);
-  begun.wait(0);
-  return result;
-}
-
-LocalSession::LocalSession(engine::SessionOptions options) : options_(std::move(options)), spin_(kSpin) {}
+LocalSession::LocalSession(engine::SessionOptions options, Topology topology)
+    : options_(std::move(options)),
+      topology_(std::move(topology)),
+      host_(topology_.host_of[options_.join.identity.rank]),
+      spin_(kSpin) {}
 
 LocalSession::~LocalSession() {
   if (!stage_ || stopping_.load(std::memory_order_relaxed)) return;  // close() has stopped the thread
   watch_->abandon();
-  end_here(Errc::kClosed, "session closed");
+  end_here(Errc::kClosed, "session closed", Errc::kOk);
   stop_thread();
 }
 
-// `begun` and `result` belong to begin(), which waits for the first.
-void LocalSession::run_thread(std::atomic<int>& begun, Result<void>& result) noexcept {
-  result = watch_->begin();
-  const bool watches = result.has_value();
-  begun.store(1);
-  begun.notify_one();
+void LocalSession::run_thread() noexcept {
+  bool watches = false;
+  {
+    const std::lock_guard lock(mutex_);
+    watch_begun_ = watch_->begin();
+    watches = watch_begun_->has_value();
+  }
+  changed_.notify_all();
   if (!watches) return;
   const auto sleeper = [this](const std::atomic<uint32_t>& word, uint32_t seen, Nanos timeout) {
     watch_->wait(word, seen, timeout);
@@ -79,7 +51,7 @@ void LocalSession::run_thread(std::atomic<int>& begun, Result<void>& result) noe
     return options_.own_thread && table_->open_count() > 0 && callers_.load(std::memory_order_seq_cst) == 0 &&
            !stopping_.load(std::memory_order_seq_cst);
   };
-  const std::atomic<uint32_t>& word = segment_->doorbell(rank()).watch_word;
+  const std::atomic<uint32_t>& word = segment_->doorbell(topology_.local_of[rank()]).watch_word;
   while (!stopping_.load(std::memory_order_seq_cst)) {
     const uint32_t seen = word.load(std::memory_order_seq_cst);
     if (try_drive()) {
@@ -281,23 +253,50 @@ engine::SessionStats LocalSession::stats() {
   const Stage::Counters& counters = stage_->counters();
   s.operations =
       counters.operations.load(std::memory_order_relaxed) + empty_operations_.load(std::memory_order_relaxed);
-  s.bytes_copied = counters.bytes_copied.load(std::memory_order_relaxed);
+  for (const auto& rail : rails_) {
+    if (rail == nullptr) continue;
+    const engine::SessionStats r = rail->stats();
+    s.lanes += r.lanes;
+    s.reducers = r.reducers;
+    s.colocated_reducers = r.colocated_reducers;
+    s.lane_connections += r.lane_connections;
+    s.bytes_resent += r.bytes_resent;
+    s.bytes_copied += r.bytes_copied;
+    s.rdma_lanes += r.rdma_lanes;
+    s.recovery = r.recovery;
+  }
+  s.bytes_copied += counters.bytes_copied.load(std::memory_order_relaxed);
   const Nanos now = monotonic_now();
   const bool is_open = table_->open_count() > 0;
   s.longest_stall = stall_meter_.longest(stage_->pieces_done(), is_open, now);
   if (is_open) {
-    Rank first = wire::kNoRank;
-    s.waiting.missing_ranks = stage_->count_missing(first, [](Rank) { return true; });
-    s.waiting.first_rank = first;
+    uint32_t first = 0;
+    s.waiting.missing_ranks = stage_->count_missing(first, [](uint32_t) { return true; });
+    if (s.waiting.missing_ranks > 0) s.waiting.first_rank = topology_.ranks_of[host_][first];
     s.waiting.waited_ms =
         static_cast<uint32_t>(stall_meter_.current(stage_->pieces_done(), true, now) / kMillisecond);
   }
   return s;
 }
 
-Result<void> LocalSession::set_reducers(std::optional<config::Pool> /*pool*/) {
-  return fail(Errc::kUnsupported,
-              "reducers cannot be changed: the session uses none, its ranks share a host");
+// Each rail has a first member of its own, so all ranks must call this.
+Result<void> LocalSession::set_reducers(std::optional<config::Pool> pool) {
+  if (rails_.empty()) {
+    return fail(Errc::kUnsupported,
+                "reducers cannot be changed: the session uses none, its ranks share a host");
+  }
+  for (const auto& rail : rails_) {
+    if (rail == nullptr) continue;
+    if (auto set = rail->set_reducers(pool); !set) return set;
+  }
+  return {};
+}
+
+std::vector<config::Endpoint> LocalSession::usable_reducers() const {
+  for (const auto& rail : rails_) {
+    if (rail != nullptr) return rail->usable_reducers();
+  }
+  return rails_.empty() ? std::vector<config::Endpoint>() : options_.join.reducers;
 }
 
 Result<void> LocalSession::register_device_memory(std::span<std::byte> /*bytes*/,
@@ -316,11 +315,24 @@ Status LocalSession::close(Nanos deadline) {
   if (!in_time)
     end_for_all(Errc::kClosed, "rank " + std::to_string(rank()) + " closed the session with open operations",
                 Errc::kAborted);
-  end_here(Errc::kClosed, "session closed");
+  // From here on the end of a rail is no failure. Whoever makes progress looks at the rails.
+  while (!try_drive()) {
+    stage_->wake();
+    wait_for_signal([] { return false; }, engine::kNoDeadline);
+  }
+  are_rails_complete_.store(false, std::memory_order_release);
+  stop_driving();
+  Status rails_closed;
+  for (const auto& rail : rails_) {
+    if (rail == nullptr) continue;
+    const Status closed = rail->close(deadline);
+    if (rails_closed.ok()) rails_closed = closed;
+  }
+  end_here(Errc::kClosed, "session closed", Errc::kOk);
   watch_->leave();
   stop_thread();
   if (ended != Errc::kOk) return ended;
-  return in_time ? Errc::kOk : Errc::kTimeout;
+  return in_time ? rails_closed : Errc::kTimeout;
 }
 
 }  // namespace sluice::local

@@ -1,5 +1,6 @@
-// Class LocalSession is a session whose ranks all run on one host. It needs no reducer and no network: data
-// moves through shared memory (stage.h).
+// Class LocalSession is a session whose ranks share hosts. Within a host, data moves through shared memory
+// (stage.h); between hosts, on rails: engine sessions with one member for each host (topology.h). A session
+// on one host needs no reducer and no network.
 //
 // One thread at a time makes progress: a caller in wait(), test() or progress(), or else the session's own
 // thread while operations are open. That thread also watches the other ranks' processes (peer_watch.h), so it
@@ -28,14 +29,16 @@
 #include "gpu_client/local/peer_watch.h"
 #include "gpu_client/local/segment.h"
 #include "gpu_client/local/stage.h"
+#include "gpu_client/local/topology.h"
 
 namespace sluice::local {
 
 class LocalSession final : public engine::CollectiveSession {
  public:
-  // Blocks until all ranks have come, as meet() does. Of the options, those about reducers, connections and
-  // results have no effect.
-  [[nodiscard]] static Result<std::unique_ptr<LocalSession>> create(engine::SessionOptions options);
+  // Blocks until all ranks have come, as meet() and engine::Session::create() do. With one host, the options
+  // about reducers, connections and results have no effect.
+  [[nodiscard]] static Result<std::unique_ptr<LocalSession>> create(engine::SessionOptions options,
+                                                                    Topology topology);
   // Without close() or abort() the other ranks see the loss of this rank.
   ~LocalSession() override;
   LocalSession(const LocalSession&) = delete;
@@ -55,7 +58,7 @@ class LocalSession final : public engine::CollectiveSession {
   [[nodiscard]] engine::SessionLog log() const override { return {options_.join.identity.session, rank()}; }
   [[nodiscard]] engine::CollectiveObserver* trace() const noexcept override { return nullptr; }
   [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool) override;
-  [[nodiscard]] std::vector<config::Endpoint> usable_reducers() const override { return {}; }
+  [[nodiscard]] std::vector<config::Endpoint> usable_reducers() const override;
   [[nodiscard]] Result<void> register_memory(std::span<std::byte> /*bytes*/) override { return {}; }
   [[nodiscard]] Result<void> register_device_memory(std::span<std::byte> bytes,
                                                     const transport::rdma::DmaBuf& dmabuf) override;
@@ -70,9 +73,15 @@ class LocalSession final : public engine::CollectiveSession {
   }
 
  private:
-  explicit LocalSession(engine::SessionOptions options);
+  LocalSession(engine::SessionOptions options, Topology topology);
+
+  // local_session_create.cc
   [[nodiscard]] Result<void> begin(Segment segment);
-  void run_thread(std::atomic<int>& begun, Result<void>& result) noexcept;
+  [[nodiscard]] Result<void> join_rails();
+  [[nodiscard]] engine::SessionOptions rail_options(uint32_t rail) const;
+  [[nodiscard]] Result<void> confirm();
+
+  void run_thread() noexcept;
   void stop_thread() noexcept;
 
   [[nodiscard]] bool release_if_ended(uint64_t handle, Status& status);
@@ -93,17 +102,25 @@ class LocalSession final : public engine::CollectiveSession {
   void check_failures() noexcept;
   void check_peers();
   void check_deadline(Nanos now) noexcept;
-  void end_here(Errc code, std::string text) noexcept;
+  void end_here(Errc code, std::string text, Errc code_for_rails) noexcept;
   void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;
   [[nodiscard]] std::string describe(const Stage::Mismatch& mismatch) const;
   [[nodiscard]] std::string describe_missing() const;
+  // The name of a rank of this host, by its local index.
+  [[nodiscard]] std::string name_of(uint32_t local) const {
+    return "rank " + std::to_string(topology_.ranks_of[host_][local]);
+  }
 
   const engine::SessionOptions options_;
+  const Topology topology_;
+  const uint32_t host_;
   engine::SessionEndLatch end_latch_;
   engine::FindingQueue findings_;
-  std::optional<Segment> segment_;
+  std::optional<Segment> segment_;  // outlives the rails, which use its memory
   std::optional<engine::OpTable> table_;
   std::optional<Stage> stage_;
+  Rails rails_;  // end before the stage, which they call
+  std::atomic<bool> are_rails_complete_{false};
   std::optional<PeerWatch> watch_;
 
   std::mutex submission_;  // guards the table's open(), find() and release()
@@ -116,7 +133,8 @@ class LocalSession final : public engine::CollectiveSession {
   std::atomic<uint32_t> waiters_{0};  // with Operation::state: an operation ends and no waiter is signalled
   std::atomic<uint32_t> callers_{0};  // in wait(); the own thread leaves progress to them
   std::atomic<bool> stopping_{false};
-  Nanos spin_;  // of the thread that makes progress
+  std::optional<Result<void>> watch_begun_;  // of the own thread; guarded by mutex_
+  Nanos spin_;                               // of the thread that makes progress
   engine::StallMeter stall_meter_;
   std::mutex mutex_;  // for waits on changed_
   std::condition_variable changed_;

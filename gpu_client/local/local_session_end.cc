@@ -12,10 +12,6 @@
 namespace sluice::local {
 namespace {
 
-std::string name_of(Rank rank) {
-  return "rank " + std::to_string(rank);
-}
-
 // What two ranks disagree on, of pieces that all ranks have arrived at.
 const char* first_difference(const Announcement& a, const Announcement& b) {
   const bool has_parts = wire::has_owner(static_cast<wire::Kind>(a.kind)) && a.root == b.root;
@@ -29,11 +25,11 @@ const char* first_difference(const Announcement& a, const Announcement& b) {
 }
 
 // Of another process's memory, so anything may be in it.
-std::string describe(Rank rank, const Announcement& a) {
+std::string describe(const std::string& rank, const Announcement& a) {
   const auto kind = static_cast<wire::Kind>(a.kind);
   const auto dtype = static_cast<wire::DType>(a.dtype);
   const auto op = static_cast<wire::Op>(a.op);
-  std::string out = name_of(rank) + " operation " + std::to_string(a.op_id) + " is " + wire::to_string(kind) +
+  std::string out = rank + " operation " + std::to_string(a.op_id) + " is " + wire::to_string(kind) +
                     " of count " + std::to_string(a.count) + " dtype ";
   out += wire::is_valid(dtype) ? wire::to_string(dtype) : "?";
   out += " op ";
@@ -50,8 +46,8 @@ void LocalSession::check_failures() noexcept {
         failure.state.load(std::memory_order_seq_cst) == FailureRecord::kSet) {
       const auto code = static_cast<Errc>(failure.code);
       const std::string text(failure.text.data(), ::strnlen(failure.text.data(), failure.text.size()));
-      end_here(is_known(code) && code != Errc::kOk ? code : Errc::kInternal,
-               engine::replace_control_characters(text));
+      const Errc known = is_known(code) && code != Errc::kOk ? code : Errc::kInternal;
+      end_here(known, engine::replace_control_characters(text), known);
     } else if (end_latch_.code() == Errc::kOk) {
       check_peers();
     }
@@ -66,16 +62,27 @@ void LocalSession::check_failures() noexcept {
 }
 
 void LocalSession::check_peers() {
-  for (Rank peer = 0; peer < ranks(); ++peer) {
+  for (uint32_t peer = 0; peer < segment_->ranks(); ++peer) {
     if (watch_->state(peer) != PeerState::kDied) continue;
-    return end_here(Errc::kPeerLost, name_of(peer) + " lost: its process " +
-                                         std::to_string(segment_->process(peer).load()) + " has ended");
+    return end_here(
+        Errc::kPeerLost,
+        name_of(peer) + " lost: its process " + std::to_string(segment_->process(peer).load()) + " has ended",
+        Errc::kPeerLost);
   }
   // A rank that has left has arrived at all pieces of the operations that it knew.
-  Rank missing = 0;
-  const auto has_left = [this](Rank peer) { return watch_->state(peer) == PeerState::kLeft; };
-  if (stage_->oldest() != nullptr && stage_->count_missing(missing, has_left) > 0)
-    end_here(Errc::kRankLeft, name_of(missing) + " left the session; " + name_of(rank()) + " continued");
+  uint32_t missing = 0;
+  const auto has_left = [this](uint32_t peer) { return watch_->state(peer) == PeerState::kLeft; };
+  if (stage_->oldest() != nullptr && stage_->count_missing(missing, has_left) > 0) {
+    return end_here(Errc::kRankLeft,
+                    name_of(missing) + " left the session; rank " + std::to_string(rank()) + " continued",
+                    Errc::kRankLeft);
+  }
+  if (!are_rails_complete_.load(std::memory_order_acquire)) return;
+  for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
+    if (rails_[rail] == nullptr) continue;
+    if (const Errc code = rails_[rail]->code(); code != Errc::kOk)
+      return end_for_all(code, "rail " + std::to_string(rail) + ": " + rails_[rail]->reason(), code);
+  }
 }
 
 void LocalSession::check_deadline(Nanos now) noexcept {
@@ -88,8 +95,18 @@ void LocalSession::check_deadline(Nanos now) noexcept {
   }
 }
 
-void LocalSession::end_here(Errc code, std::string text) noexcept {
-  if (!end_latch_.set(code, std::move(text))) return;
+void LocalSession::end_here(Errc code, std::string text, Errc code_for_rails) noexcept {
+  try {
+    if (!end_latch_.set(code, text)) return;
+  } catch (const std::exception&) {  // out of memory: an end without a reason
+    if (!end_latch_.set(code, {})) return;
+  }
+  // Rails that this rank serves end on the other hosts too, whose ranks then learn the reason.
+  if (code_for_rails != Errc::kOk && are_rails_complete_.load(std::memory_order_acquire)) {
+    for (const auto& rail : rails_) {
+      if (rail != nullptr) rail->abort(code_for_rails, text);
+    }
+  }
   if (stage_) stage_->wake();
   signal();
 }
@@ -103,18 +120,18 @@ void LocalSession::end_for_all(Errc code, const std::string& reason, Errc code_f
     std::copy_n(reason.begin(), length, failure.text.begin());
     failure.state.store(FailureRecord::kSet, std::memory_order_seq_cst);
   }
-  end_here(code, reason);
+  end_here(code, reason, code_for_others);
   stage_->wake_all();
 }
 
 std::string LocalSession::describe(const Stage::Mismatch& m) const {
   return std::string("ranks disagree on ") + first_difference(m.first, m.its) + ": " +
-         local::describe(m.rank, m.its) + ", " + local::describe(0, m.first);
+         local::describe(name_of(m.rank), m.its) + ", " + local::describe(name_of(0), m.first);
 }
 
 std::string LocalSession::describe_missing() const {
-  Rank first = 0;
-  const uint32_t missing = stage_->count_missing(first, [](Rank) { return true; });
+  uint32_t first = 0;
+  const uint32_t missing = stage_->count_missing(first, [](uint32_t) { return true; });
   std::string out = "operation exceeded its time limit";
   if (missing > 0) {
     out += "; waiting for " + std::to_string(missing) + (missing == 1 ? " rank" : " ranks") +

@@ -34,12 +34,13 @@ void append(std::vector<std::byte>& out, const T& bytes) {
 }
 
 // The same on all ranks of a session and user, and of no use to anyone who lists the names.
-std::string socket_name(const SessionId& session) {
+std::string socket_name(const SessionId& session, Rank first) {
   std::vector<std::byte> data;
   append(data, std::string_view("sluice local session"));
   append(data, session.bytes);
   const wire::Digest digest = wire::sha256(data);
-  return "sluice-" + std::to_string(::geteuid()) + "-" + hex_text(std::span(digest).first<16>());
+  return "sluice-" + std::to_string(::geteuid()) + "-" + hex_text(std::span(digest).first<16>()) + "-" +
+         std::to_string(first);
 }
 
 wire::Digest make_proof(const engine::Identity& identity, std::string_view role, const LocalHello& hello,
@@ -89,8 +90,12 @@ std::string rank_list(const std::vector<Rank>& ranks) {
 
 class Leader {
  public:
-  Leader(const engine::Identity& identity, Socket listener, Nanos deadline)
-      : identity_(identity), listener_(std::move(listener)), deadline_(deadline) {}
+  Leader(const engine::Identity& identity, const MeetingPlan& plan, Socket listener, Nanos deadline)
+      : identity_(identity),
+        plan_(plan),
+        expected_(plan.topology.ranks_of[plan.topology.host_of[identity.rank]]),
+        listener_(std::move(listener)),
+        deadline_(deadline) {}
 
   Result<void> run(const std::function<Result<void>(Segment)>& begin_watch) {
     auto done = await_ranks();
@@ -122,7 +127,7 @@ class Leader {
   }
 
   Result<void> await_ranks() {
-    while (count(State::kArrived) + 1 < identity_.ranks) {
+    while (count(State::kArrived) + 1 < expected_.size()) {
       SLUICE_RETURN_IF_ERROR(wait(deadline_));
       if (monotonic_now() >= deadline_) return tl::unexpected(missing_ranks());
       // One at a time, so that strangers are gone before the next one comes.
@@ -216,7 +221,7 @@ class Leader {
     const auto is_same = [&](const Member& other) {
       return &other != &m && other.state >= State::kArrived && other.hello.rank == m.hello.rank;
     };
-    if (m.hello.rank >= identity_.ranks || m.hello.rank == identity_.rank ||
+    if (std::ranges::find(expected_, m.hello.rank) == expected_.end() || m.hello.rank == identity_.rank ||
         std::ranges::any_of(members_, is_same))
       return fail(Errc::kRankTaken, rank_name(m.hello.rank) + " is already part of the session");
     return true;
@@ -229,16 +234,18 @@ class Leader {
 
   [[nodiscard]] Error missing_ranks() const {
     std::vector<Rank> missing;
-    for (Rank rank = 0; rank < identity_.ranks; ++rank) {
+    for (const Rank rank : expected_) {
       const auto is_rank = [&](const Member& m) {
         return m.state >= State::kArrived && m.hello.rank == rank;
       };
       if (rank != identity_.rank && std::ranges::none_of(members_, is_rank)) missing.push_back(rank);
     }
-    return {.code = Errc::kJoinTimeout,
-            .text = rank_list(missing) + " of " + std::to_string(identity_.ranks) +
-                    " did not join on this host; for ranks on several hosts set SLUICE_REDUCERS, or "
-                    "SLUICE_RENDEZVOUS=host:port of rank 0"};
+    std::string text =
+        rank_list(missing) + " of " + std::to_string(identity_.ranks) + " did not join on this host";
+    if (plan_.topology.hosts() == 1) {
+      text += "; for ranks on several hosts set SLUICE_REDUCERS, or SLUICE_RENDEZVOUS=host:port of rank 0";
+    }
+    return {.code = Errc::kJoinTimeout, .text = std::move(text)};
   }
 
   Result<void> wait(Nanos deadline) {
@@ -252,9 +259,9 @@ class Leader {
 
   Result<void> share_segment(const std::function<Result<void>(Segment)>& begin_watch) {
     listener_ = {};  // the name is free again
-    SLUICE_ASSIGN_OR_RETURN(segment, Segment::create(identity_.ranks));
+    SLUICE_ASSIGN_OR_RETURN(segment, Segment::create(plan_.geometry));
     for (const Member& m : members_) {
-      const LocalSegment message{.ranks = identity_.ranks};
+      const LocalSegment message{.ranks = plan_.geometry.ranks};
       if (!send_packet(m.socket, encode(message), segment.descriptor()).ok()) return lost(m).map([](bool) {});
     }
     segment.close_descriptor();
@@ -277,6 +284,8 @@ class Leader {
   }
 
   const engine::Identity& identity_;
+  const MeetingPlan& plan_;
+  const std::vector<Rank>& expected_;  // on this host
   Socket listener_;
   const Nanos deadline_;
   std::vector<Member> members_;
@@ -285,8 +294,8 @@ class Leader {
 // A rank that is not the leader.
 class Follower {
  public:
-  Follower(const engine::Identity& identity, Socket socket, Nanos deadline)
-      : identity_(identity), socket_(std::move(socket)), deadline_(deadline) {}
+  Follower(const engine::Identity& identity, const MeetingPlan& plan, Socket socket, Nanos deadline)
+      : identity_(identity), plan_(plan), socket_(std::move(socket)), deadline_(deadline) {}
 
   Result<void> run(const std::function<Result<void>(Segment)>& begin_watch) {
     const PeerProcess leader = peer_of(socket_);
@@ -322,7 +331,7 @@ class Follower {
  private:
   Result<void> begin(Packet& packet, const std::function<Result<void>(Segment)>& begin_watch) {
     if (!packet.descriptor.valid()) return fail(Errc::kBadField, "the segment came without a descriptor");
-    SLUICE_ASSIGN_OR_RETURN(segment, Segment::map(packet.descriptor.release(), identity_.ranks));
+    SLUICE_ASSIGN_OR_RETURN(segment, Segment::map(packet.descriptor.release(), plan_.geometry));
     segment.close_descriptor();
     return begin_watch(std::move(segment));
   }
@@ -344,22 +353,24 @@ class Follower {
   }
 
   const engine::Identity& identity_;
+  const MeetingPlan& plan_;
   Socket socket_;
   const Nanos deadline_;
 };
 
 }  // namespace
 
-Result<void> meet(const engine::Identity& identity, Nanos timeout,
+Result<void> meet(const engine::Identity& identity, const MeetingPlan& plan,
                   const std::function<Result<void>(Segment)>& begin_watch) {
-  const Nanos deadline = monotonic_now() + timeout;
-  const std::string name = socket_name(identity.session);
+  const Nanos deadline = monotonic_now() + plan.timeout;
+  const Topology& t = plan.topology;
+  const std::string name = socket_name(identity.session, t.ranks_of[t.host_of[identity.rank]].front());
   for (;;) {
     auto listener = listen_at(name, static_cast<int>(kMaxRanks));
-    if (listener) return Leader(identity, std::move(*listener), deadline).run(begin_watch);
+    if (listener) return Leader(identity, plan, std::move(*listener), deadline).run(begin_watch);
     if (listener.error().code != Errc::kAddressInUse) return tl::unexpected(listener.error());
     auto socket = connect_at(name);
-    if (socket) return Follower(identity, std::move(*socket), deadline).run(begin_watch);
+    if (socket) return Follower(identity, plan, std::move(*socket), deadline).run(begin_watch);
     if (socket.error().code != Errc::kReset || monotonic_now() >= deadline)
       return tl::unexpected(socket.error());
     std::this_thread::sleep_for(std::chrono::nanoseconds(kRetry));

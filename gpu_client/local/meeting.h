@@ -1,7 +1,7 @@
 // meet() brings together the ranks of a session that run on this host, and gives each of them the shared
-// segment. The ranks meet at a Unix socket in the abstract namespace, whose name follows from the user and
-// the session. The first rank to bind it is the leader: it checks the others, and passes them the segment's
-// descriptor when all have come.
+// segment. The ranks meet at a Unix socket in the abstract namespace, whose name follows from the user, the
+// session and the host's first rank. The first rank to bind it is the leader: it checks the others, and
+// passes them the segment's descriptor when all have come.
 //
 //   rank                                 leader
 //   HELLO rank, ranks, nonce       ->
@@ -22,14 +22,21 @@
 #include "core/units.h"
 #include "gpu_client/engine/join/handshake.h"
 #include "gpu_client/local/segment.h"
+#include "gpu_client/local/topology.h"
 
 namespace sluice::local {
 
-// Blocks until all ranks of the session have come, at most for `timeout`; succeeds or fails on all of them
+struct MeetingPlan {
+  const Topology& topology;
+  Geometry geometry;
+  Nanos timeout;
+};
+
+// Blocks until all ranks of this host have come, at most for the timeout; succeeds or fails on all of them
 // alike. `begin_watch` is called once with the mapped segment, before the others may rely on this rank.
 // Errors: kJoinTimeout with the ranks that are missing, kMismatch, kRankTaken, kUnauthenticated, kPeerLost,
 // kSystem and kUnsupported of the segment or the watch, each with the rank that has it.
-[[nodiscard]] Result<void> meet(const engine::Identity& identity, Nanos timeout,
+[[nodiscard]] Result<void> meet(const engine::Identity& identity, const MeetingPlan& plan,
                                 const std::function<Result<void>(Segment)>& begin_watch);
 
 }  // namespace sluice::local

@@ -20,17 +20,17 @@ constexpr size_t kPageBytes = 4096;
 
 }  // namespace
 
-Segment::Layout::Layout(uint32_t ranks) noexcept {
-  const size_t count = ranks;
-  constexpr size_t kPieceBytes = size_t{kSlots} * kSlotStride;
+Segment::Layout::Layout(const Geometry& g) noexcept {
+  const size_t count = g.ranks;
+  const size_t pieces = g.slots * g.stride();
   processes = sizeof(FailureRecord);
   doorbells = round_up(processes + count * sizeof(std::atomic<int32_t>), alignof(Doorbell));
   slots = doorbells + count * sizeof(Doorbell);
-  arrivals = slots + kSlots * sizeof(PieceSlot);
-  lives = arrivals + kSlots * count * sizeof(Arrival);
+  arrivals = slots + g.slots * sizeof(PieceSlot);
+  lives = arrivals + g.slots * count * sizeof(Arrival);
   contributions = round_up(lives + count * count * sizeof(LifeWord), kPageBytes);
-  results = contributions + count * kPieceBytes;
-  end = round_up(results + kPieceBytes, kPageBytes);
+  results = contributions + count * pieces;
+  end = round_up(results + pieces, kPageBytes);
 }
 
 std::string Segment::describe_error(int error) const {
@@ -45,11 +45,11 @@ Result<void> Segment::map_memory() noexcept {
   return {};
 }
 
-Result<Segment> Segment::create(uint32_t ranks) {
-  SLUICE_ASSERT(ranks >= 1 && ranks <= kMaxRanks);
+Result<Segment> Segment::create(const Geometry& geometry) {
+  SLUICE_ASSERT(geometry.ranks >= 1 && geometry.ranks <= kMaxRanks && geometry.slots <= kMaxSlots);
   const int descriptor = ::memfd_create("sluice", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   const int error = errno;
-  Segment segment(descriptor, ranks);
+  Segment segment(descriptor, geometry);
   if (descriptor < 0) return fail(Errc::kSystem, "cannot create " + segment.describe_error(error));
   // A hole would be filled at its first access, and without memory that access would be a SIGBUS.
   const int allocated = ::posix_fallocate(descriptor, 0, static_cast<off_t>(segment.layout_.end));
@@ -60,14 +60,15 @@ Result<Segment> Segment::create(uint32_t ranks) {
   return segment;
 }
 
-Result<Segment> Segment::map(int descriptor, uint32_t ranks) {
-  Segment segment(descriptor, ranks);
+Result<Segment> Segment::map(int descriptor, const Geometry& geometry) {
+  Segment segment(descriptor, geometry);
   struct stat status {};
   if (::fstat(descriptor, &status) != 0)
     return fail(Errc::kSystem, std::string("cannot examine the shared memory: ") + std::strerror(errno));
-  if (ranks == 0 || ranks > kMaxRanks || status.st_size != static_cast<off_t>(segment.layout_.end)) {
+  if (status.st_size != static_cast<off_t>(segment.layout_.end)) {
     return fail(Errc::kBadLength, "shared memory has " + std::to_string(status.st_size) +
-                                      " bytes; expected those of " + std::to_string(ranks) + " ranks");
+                                      " bytes; expected those of " + std::to_string(geometry.ranks) +
+                                      " ranks");
   }
   const int seals = ::fcntl(descriptor, F_GET_SEALS);
   if (seals < 0 || (static_cast<unsigned>(seals) & kSeals) != kSeals)
@@ -82,16 +83,16 @@ Segment::~Segment() {
 }
 
 Segment::Segment(Segment&& other) noexcept
-    : layout_(other.layout_),
+    : geometry_(other.geometry_),
+      layout_(other.layout_),
       memory_(std::exchange(other.memory_, nullptr)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      ranks_(other.ranks_) {}
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 Segment& Segment::operator=(Segment&& other) noexcept {
+  std::swap(geometry_, other.geometry_);
   std::swap(layout_, other.layout_);
   std::swap(memory_, other.memory_);
   std::swap(descriptor_, other.descriptor_);
-  std::swap(ranks_, other.ranks_);
   return *this;
 }
 
@@ -104,38 +105,38 @@ FailureRecord& Segment::failure() const noexcept {
 }
 
 std::atomic<int32_t>& Segment::process(Rank rank) const noexcept {
-  SLUICE_DASSERT(rank < ranks_);
+  SLUICE_DASSERT(rank < ranks());
   return at<std::atomic<int32_t>>(layout_.processes + rank * sizeof(std::atomic<int32_t>));
 }
 
 Doorbell& Segment::doorbell(Rank rank) const noexcept {
-  SLUICE_DASSERT(rank < ranks_);
+  SLUICE_DASSERT(rank < ranks());
   return at<Doorbell>(layout_.doorbells + rank * sizeof(Doorbell));
 }
 
 PieceSlot& Segment::slot(uint32_t slot) const noexcept {
-  SLUICE_DASSERT(slot < kSlots);
+  SLUICE_DASSERT(slot < geometry_.slots);
   return at<PieceSlot>(layout_.slots + slot * sizeof(PieceSlot));
 }
 
 Arrival& Segment::arrival(uint32_t slot, Rank rank) const noexcept {
-  SLUICE_DASSERT(slot < kSlots && rank < ranks_);
-  return at<Arrival>(layout_.arrivals + (size_t{slot} * ranks_ + rank) * sizeof(Arrival));
+  SLUICE_DASSERT(slot < geometry_.slots && rank < ranks());
+  return at<Arrival>(layout_.arrivals + (size_t{slot} * ranks() + rank) * sizeof(Arrival));
 }
 
 LifeWord& Segment::life(Rank rank, Rank watcher) const noexcept {
-  SLUICE_DASSERT(rank < ranks_ && watcher < ranks_);
-  return at<LifeWord>(layout_.lives + (size_t{rank} * ranks_ + watcher) * sizeof(LifeWord));
+  SLUICE_DASSERT(rank < ranks() && watcher < ranks());
+  return at<LifeWord>(layout_.lives + (size_t{rank} * ranks() + watcher) * sizeof(LifeWord));
 }
 
 std::byte* Segment::contribution(uint32_t slot, Rank rank) const noexcept {
-  SLUICE_DASSERT(slot < kSlots && rank < ranks_);
-  return memory_ + layout_.contributions + (size_t{slot} * ranks_ + rank) * kSlotStride;
+  SLUICE_DASSERT(slot < geometry_.slots && rank < ranks());
+  return memory_ + layout_.contributions + (size_t{slot} * ranks() + rank) * geometry_.stride();
 }
 
 std::byte* Segment::result(uint32_t slot) const noexcept {
-  SLUICE_DASSERT(slot < kSlots);
-  return memory_ + layout_.results + size_t{slot} * kSlotStride;
+  SLUICE_DASSERT(slot < geometry_.slots);
+  return memory_ + layout_.results + size_t{slot} * geometry_.stride();
 }
 
 }  // namespace sluice::local

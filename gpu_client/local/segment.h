@@ -7,11 +7,12 @@
 // another process could shrink it, and the next access would end this process with SIGBUS.
 //
 // All words hold numbers of pieces. Piece numbers run through the session from 0; piece q uses slot q mod
-// kSlots. A rank arrives at piece q only after it has finished piece q - kWindow, at which all ranks had
-// arrived then. So all ranks have finished piece q - 2 kWindow, whose slot this is, and nobody reads its last
-// contents any more (docs/design/adr/0027).
+// slots. A rank arrives at piece q only after it has finished piece q - window, at which all ranks had
+// arrived then. So when all have arrived at q, all have finished q - window. And a rank that is about to
+// arrive at q knows that all have finished q - 2 window (docs/design/adr/0027).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -26,13 +27,28 @@
 namespace sluice::local {
 
 inline constexpr uint32_t kMaxRanks = 64;  // of one host in one session
-inline constexpr uint32_t kWindow = 8;     // pieces in flight
-inline constexpr uint32_t kSlots = 2 * kWindow;
-// Smaller pieces cost wake-ups, larger ones cache misses: eight ranks use (8 + 1) x kSlots pieces, 9 MiB.
-inline constexpr uint32_t kSlotBytes = 64 * kKiB;
-// Between the pieces of two ranks: an odd number of cache lines more, so that the same element of all pieces
-// is not in the same set of every cache.
-inline constexpr uint32_t kSlotStride = kSlotBytes + 17 * 64;
+inline constexpr uint32_t kMaxSlots = 512;
+
+// The sizes of a segment, which all ranks of the host compute alike.
+struct Geometry {
+  uint32_t ranks = 1;   // of the host
+  uint32_t window = 0;  // pieces in flight
+  uint32_t slots = 0;   // the window; twice the window where other ranks than the maker read contributions
+  uint32_t slot_bytes = 0;
+
+  // For a session on one host: smaller pieces cost wake-ups, larger ones cache misses. Eight ranks use 9 MiB.
+  [[nodiscard]] static Geometry of_one_host(uint32_t ranks) noexcept {
+    return {.ranks = ranks, .window = 8, .slots = 16, .slot_bytes = 64 * kKiB};
+  }
+  // For one of several hosts: each rail needs some pieces in flight, and fewer, larger ones cost less.
+  [[nodiscard]] static Geometry of_several_hosts(uint32_t ranks, uint32_t rails) noexcept {
+    const uint32_t window = 4 * std::max(rails, 2U);
+    return {.ranks = ranks, .window = window, .slots = window, .slot_bytes = 256 * kKiB};
+  }
+  // Between the pieces of two ranks: an odd number of cache lines more, so that the same element of all
+  // pieces is not in the same set of every cache.
+  [[nodiscard]] size_t stride() const noexcept { return slot_bytes + 17 * 64; }
+};
 inline constexpr size_t kMaxFailureText = 232;
 
 // The piece that a rank has arrived at, and its operation. All ranks must agree on them.
@@ -87,21 +103,22 @@ struct alignas(64) FailureRecord {
 
 class Segment {
  public:
-  // Creates a segment for `ranks` ranks, 1..kMaxRanks, and its descriptor. Errors: kSystem with the size and
+  // Creates a segment for 1..kMaxRanks ranks, and its descriptor. Errors: kSystem with the size and
   // the cause: no memfd_create, or not enough memory.
-  [[nodiscard]] static Result<Segment> create(uint32_t ranks);
+  [[nodiscard]] static Result<Segment> create(const Geometry& geometry);
   // Maps the segment behind a descriptor of another process, which becomes the segment's. Errors: kSystem;
-  // kBadLength for another size than `ranks` require; kUnsupported if it lacks a seal.
-  [[nodiscard]] static Result<Segment> map(int descriptor, uint32_t ranks);
+  // kBadLength for another size than that of `geometry`; kUnsupported if it lacks a seal.
+  [[nodiscard]] static Result<Segment> map(int descriptor, const Geometry& geometry);
   ~Segment();
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;
 
-  [[nodiscard]] static size_t bytes(uint32_t ranks) noexcept { return Layout(ranks).end; }
+  [[nodiscard]] size_t bytes() const noexcept { return layout_.end; }
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   // The mapping stays, the descriptor is no longer needed once all ranks have one.
   void close_descriptor() noexcept;
-  [[nodiscard]] uint32_t ranks() const noexcept { return ranks_; }
+  [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }
+  [[nodiscard]] uint32_t ranks() const noexcept { return geometry_.ranks; }
 
   [[nodiscard]] FailureRecord& failure() const noexcept;
   [[nodiscard]] std::atomic<int32_t>& process(Rank rank) const noexcept;  // id, as its rank sees it
@@ -116,10 +133,11 @@ class Segment {
  private:
   // Offsets of the parts, in their order in memory. The failure record comes first.
   struct Layout {
-    explicit Layout(uint32_t ranks) noexcept;
+    explicit Layout(const Geometry& geometry) noexcept;
     size_t processes, doorbells, slots, arrivals, lives, contributions, results, end;
   };
-  Segment(int descriptor, uint32_t ranks) noexcept : layout_(ranks), descriptor_(descriptor), ranks_(ranks) {}
+  Segment(int descriptor, const Geometry& geometry) noexcept
+      : geometry_(geometry), layout_(geometry), descriptor_(descriptor) {}
   [[nodiscard]] Result<void> map_memory() noexcept;
   [[nodiscard]] std::string describe_error(int error) const;
   template <typename T>
@@ -127,10 +145,10 @@ class Segment {
     return *std::launder(reinterpret_cast<T*>(memory_ + offset));
   }
 
+  Geometry geometry_;
   Layout layout_;
   std::byte* memory_ = nullptr;
   int descriptor_ = -1;
-  uint32_t ranks_ = 0;
 };
 
 }  // namespace sluice::local

@@ -11,36 +11,37 @@
 namespace sluice::local {
 namespace {
 
-// Up to this size the last rank to arrive makes the result: no other rank needs to wake up for it.
+// With one host. Up to this size the last rank to arrive makes the result: no other rank needs to wake up for
+// it.
 constexpr uint64_t kSmallOperation = 256 * kKiB;
 // Up to this size, and with two ranks always, each rank sums for itself: no rank waits for the result of
 // another.
 constexpr uint64_t kSmallestOperation = 16 * kKiB;
 
-uint32_t slot_of(uint64_t number) noexcept {
-  return static_cast<uint32_t>(number % kSlots);
-}
-
-bool sums(wire::Kind kind) noexcept {
-  return !wire::copies(kind);
-}
-
-// Where the piece begins in this rank's buffers.
-const std::byte* send_at(const engine::OpRequest& r, const engine::ChunkPlace& place) noexcept {
-  return r.send + (r.kind == wire::Kind::kAllGather ? place.within : place.part + place.within);
-}
-std::byte* recv_at(const engine::OpRequest& r, const engine::ChunkPlace& place) noexcept {
-  return r.recv + (r.kind == wire::Kind::kReduceScatter ? place.within : place.part + place.within);
+bool has_parts(wire::Kind kind) noexcept {
+  return kind == wire::Kind::kReduceScatter || kind == wire::Kind::kAllGather;
 }
 
 }  // namespace
 
-Stage::Stage(const Segment& segment, engine::OpTable& table, Rank rank)
+wire::ChunkSizes piece_sizes(const Geometry& geometry, uint32_t hosts) noexcept {
+  const uint32_t bytes = hosts == 1 ? geometry.slot_bytes : geometry.slot_bytes / 2;
+  return {.smallest = bytes, .slot_bytes = bytes};
+}
+
+Stage::Stage(const Segment& segment, engine::OpTable& table, const Topology& topology, const Rails& rails,
+             Rank rank)
     : segment_(segment),
       table_(table),
+      topology_(topology),
+      rails_(rails),
       rank_(rank),
+      host_(topology.host_of[rank]),
+      local_(topology.local_of[rank]),
       ranks_(segment.ranks()),
-      queue_(engine::OpTable::kCapacity) {
+      queue_(engine::OpTable::kCapacity),
+      pieces_(segment.geometry().slots) {
+  SLUICE_ASSERT(ranks_ == topology.local_ranks(host_));
   const size_t groups = div_ceil(ranks_, kernels::kGroup);
   if (groups > 1) scratch_ = std::make_unique<std::byte[]>(groups * kScratchBytes);
 }
@@ -55,12 +56,12 @@ bool Stage::progress() noexcept {
   wakes_seen_ = wakes_.load(std::memory_order_seq_cst);
   // The result of a piece lets all ranks go on, so it comes first. Results are consumed while the cache holds
   // them, before more pieces begin.
-  return make_next_result() || consume() || arrive();
+  return finish_rails() || make_next_result() || consume() || arrive();
 }
 
 bool Stage::have_all_arrived(uint64_t number) const noexcept {
-  const uint64_t rounds = number / kSlots + 1;
-  return segment_.slot(slot_of(number)).arrivals.load(std::memory_order_seq_cst) >= rounds * ranks_;
+  const uint64_t arrivals = segment_.slot(slot_of(number)).arrivals.load(std::memory_order_seq_cst);
+  return arrivals >= (number / pieces_.size() + 1) * ranks_;
 }
 
 bool Stage::has_result(uint64_t number) const noexcept {
@@ -72,10 +73,18 @@ void Stage::begin(Piece& p, uint64_t number) const noexcept {
   const engine::Operation& o = table_[p.op];
   p.place = table_.place(o, number);
   const wire::Kind kind = o.request.kind;
-  if (kind == wire::Kind::kAllreduce && (ranks_ == 2 || o.bytes <= kSmallestOperation)) {
+  if (!rails_.empty()) {
+    p.rail =
+        has_parts(kind) ? topology_.local_of[p.place.owner] : static_cast<uint32_t>(number % topology_.rails);
+    p.maker = topology_.server_of(p.rail, host_);
+    const wire::DType t = o.request.dtype;
+    // Sums of 8 and 16 bits would be rounded at each host, overflow or saturate. Those of bf16 are rounded
+    // once more, for half the bytes.
+    p.is_wide = !wire::copies(kind) && t != wire::DType::kBf16 && wire::accumulator_of(t) != t;
+  } else if (kind == wire::Kind::kAllreduce && (ranks_ == 2 || o.bytes <= kSmallestOperation)) {
     p.maker = kEveryone;
   } else if (kind == wire::Kind::kAllreduce || kind == wire::Kind::kReduce) {
-    p.maker = o.bytes <= kSmallOperation ? kLastToArrive : static_cast<Rank>(number % ranks_);
+    p.maker = o.bytes <= kSmallOperation ? kLastToArrive : static_cast<uint32_t>(number % ranks_);
   } else {
     p.maker = p.place.owner;
   }
@@ -83,28 +92,31 @@ void Stage::begin(Piece& p, uint64_t number) const noexcept {
 
 // Whoever makes the result reads its own contribution from its buffer.
 bool Stage::needs_copy(const Piece& p, const engine::OpRequest& r, uint64_t number) const noexcept {
-  if (!sums(r.kind)) return false;
-  if (p.maker == rank_)
-    return r.kind == wire::Kind::kReduceScatter && send_at(r, p.place) == recv_at(r, p.place);
+  if (r.kind == wire::Kind::kBroadcast) return r.root == rank_ && p.maker != local_;
+  if (wire::copies(r.kind)) return false;
+  if (p.maker == local_) {
+    // In place, the sum would overwrite the contribution while it is read.
+    return r.kind == wire::Kind::kReduceScatter && rails_.empty() &&
+           send_at(r, p.place) == recv_at(r, p.place);
+  }
   if (p.maker != kLastToArrive) return true;
-  const uint64_t before = segment_.slot(slot_of(number)).arrivals.load(std::memory_order_seq_cst);
-  return before + 1 != (number / kSlots + 1) * ranks_;
+  return !is_last(segment_.slot(slot_of(number)).arrivals.load(std::memory_order_seq_cst) + 1, number);
 }
 
 bool Stage::arrive() noexcept {
   const uint64_t number = arrived_;
   if (arrive_index_ == submitted_.load(std::memory_order_acquire) ||
-      number == done_.load(std::memory_order_relaxed) + kWindow)
+      number == done_.load(std::memory_order_relaxed) + segment_.geometry().window)
     return false;
   Piece& p = piece(number);
   begin(p, number);
   const engine::Operation& o = table_[p.op];
   const uint32_t slot = slot_of(number);
   if (needs_copy(p, o.request, number)) {
-    copy(segment_.contribution(slot, rank_), send_at(o.request, p.place), p.place.length);
+    copy(segment_.contribution(slot, local_), send_at(o.request, p.place), p.place.length);
     p.is_in_slot = true;
   }
-  Arrival& arrival = segment_.arrival(slot, rank_);
+  Arrival& arrival = segment_.arrival(slot, local_);
   arrival.announcement = {.count = o.request.count,
                           .op_id = o.op_id,
                           .piece_bytes = p.place.length,
@@ -117,18 +129,17 @@ bool Stage::arrive() noexcept {
   const uint64_t before = segment_.slot(slot).arrivals.fetch_add(1, std::memory_order_seq_cst);
   ++arrived_;
   if (number + 1 == o.first_chunk + o.chunk_count) ++arrive_index_;
-  if (before + 1 != (number / kSlots + 1) * ranks_) return true;
-  // This rank is the last.
-  if (!do_ranks_agree(number)) return true;
-  if (p.maker == rank_ || p.maker == kLastToArrive) {
-    make_result(p, number);
+  if (!is_last(before + 1, number) || !do_ranks_agree(number)) return true;
+  const auto awaits = [&](uint32_t local) {
+    return segment_.doorbell(local).awaited_arrivals.load(std::memory_order_seq_cst) == number + 1;
+  };
+  if (p.maker == kLastToArrive) {
+    static_cast<void>(make_result(p, number));
   } else if (p.maker == kEveryone) {
-    for (Rank rank = 0; rank < ranks_; ++rank) {
-      if (rank != rank_ &&
-          segment_.doorbell(rank).awaited_arrivals.load(std::memory_order_seq_cst) == number + 1)
-        ring(rank);
+    for (uint32_t local = 0; local < ranks_; ++local) {
+      if (local != local_ && awaits(local)) ring(local);
     }
-  } else if (segment_.doorbell(p.maker).awaited_arrivals.load(std::memory_order_seq_cst) == number + 1) {
+  } else if (p.maker != local_ && awaits(p.maker)) {
     ring(p.maker);
   }
   return true;
@@ -139,10 +150,10 @@ bool Stage::arrive() noexcept {
 bool Stage::do_ranks_agree(uint64_t number) noexcept {
   const uint32_t slot = slot_of(number);
   const Announcement& first = segment_.arrival(slot, 0).announcement;
-  for (Rank rank = 1; rank < ranks_; ++rank) {
-    const Announcement& other = segment_.arrival(slot, rank).announcement;
+  for (uint32_t local = 1; local < ranks_; ++local) {
+    const Announcement& other = segment_.arrival(slot, local).announcement;
     if (other == first) continue;
-    if (!mismatch_) mismatch_ = Mismatch{.rank = rank, .its = other, .first = first};
+    if (!mismatch_) mismatch_ = Mismatch{.rank = local, .its = other, .first = first};
     return false;
   }
   return true;
@@ -151,69 +162,39 @@ bool Stage::do_ranks_agree(uint64_t number) noexcept {
 bool Stage::make_next_result() noexcept {
   for (; make_ < arrived_; ++make_) {
     Piece& p = piece(make_);
-    if (p.maker != rank_ || p.is_made) continue;
-    if (!have_all_arrived(make_) || !do_ranks_agree(make_)) return false;
-    make_result(p, make_);
-    return true;
+    if (p.maker != local_ || p.state != PieceState::kArriving) continue;
+    return have_all_arrived(make_) && do_ranks_agree(make_) && make_result(p, make_);
   }
   return false;
 }
 
-void Stage::make_result(Piece& p, uint64_t number) noexcept {
-  const uint32_t slot = slot_of(number);
-  const engine::OpRequest& r = table_[p.op].request;
-  if (r.kind == wire::Kind::kReduceScatter) {
-    sum(p, slot, recv_at(r, p.place));
-  } else if (sums(r.kind)) {
-    sum(p, slot, segment_.result(slot));
-  } else {
-    copy(segment_.result(slot), send_at(r, p.place), p.place.length);
+// Returns false if the rail has no room for another operation.
+bool Stage::make_result(Piece& p, uint64_t number) noexcept {
+  make_local_part(p, slot_of(number));
+  if (rails_.empty()) {
+    publish(p, number);
+    return true;
   }
-  p.is_made = true;
-  segment_.slot(slot).result.store(number + 1, std::memory_order_seq_cst);
-  for (Rank rank = 0; rank < ranks_; ++rank) {
-    if (rank != rank_ && segment_.doorbell(rank).awaited_result.load(std::memory_order_seq_cst) == number + 1)
-      ring(rank);
-  }
+  const Status started = start_on_rail(p, slot_of(number));
+  if (started == Errc::kExhausted) return false;
+  if (!started.ok() && rail_status_.ok()) rail_status_ = started;
+  p.state = PieceState::kOnRail;
+  return started.ok();
 }
 
-void Stage::sum(const Piece& p, uint32_t slot, std::byte* out) noexcept {
-  const engine::OpRequest& r = table_[p.op].request;
-  for (Rank rank = 0; rank < ranks_; ++rank) {
-    const bool is_in_buffer = rank == rank_ && !p.is_in_slot;
-    sources_[rank] = is_in_buffer ? send_at(r, p.place) : segment_.contribution(slot, rank);
-  }
-  const size_t count = p.place.length / wire::size_of(r.dtype);
-  counters_.bytes_summed.fetch_add(uint64_t{p.place.length} * ranks_, std::memory_order_relaxed);
-  if (ranks_ > kernels::kGroup) return sum_groups(r, count, out);
-  const auto fold = kernels::find_fold(r.dtype, r.op, kernels::Stage::kWhole);
-  fold({sources_.data(), ranks_}, count, ranks_, out);
-}
-
-void Stage::sum_groups(const engine::OpRequest& r, size_t count, std::byte* out) noexcept {
-  const auto partial = kernels::find_fold(r.dtype, r.op, kernels::Stage::kPartial);
-  const auto finish = kernels::find_fold(r.dtype, r.op, kernels::Stage::kFinish);
-  const size_t size = wire::size_of(r.dtype);
-  const size_t most = std::max<size_t>(kScratchBytes / wire::accumulated_size_of(r.dtype), 1);
-  std::array<const std::byte*, kMaxRanks / kernels::kGroup> sums;
-  for (size_t done = 0; done < count;) {
-    const size_t elements = std::min(most, count - done);
-    size_t groups = 0;
-    for (size_t first = 0; first < ranks_; first += kernels::kGroup) {
-      const size_t members = std::min<size_t>(kernels::kGroup, ranks_ - first);
-      std::byte* const to = scratch_.get() + groups * kScratchBytes;
-      partial({sources_.data() + first, members}, elements, ranks_, to);
-      sums[groups++] = to;
-    }
-    finish({sums.data(), groups}, elements, ranks_, out + done * size);
-    for (Rank rank = 0; rank < ranks_; ++rank) sources_[rank] += elements * size;
-    done += elements;
+void Stage::publish(Piece& p, uint64_t number) noexcept {
+  p.state = PieceState::kMade;
+  segment_.slot(slot_of(number)).result.store(number + 1, std::memory_order_seq_cst);
+  for (uint32_t local = 0; local < ranks_; ++local) {
+    if (local != local_ &&
+        segment_.doorbell(local).awaited_result.load(std::memory_order_seq_cst) == number + 1)
+      ring(local);
   }
 }
 
 // Whether this rank can finish the piece.
 bool Stage::is_complete(uint64_t number) const noexcept {
-  return pieces_[number % kSlots].maker == kEveryone ? have_all_arrived(number) : has_result(number);
+  return pieces_[slot_of(number)].maker == kEveryone ? have_all_arrived(number) : has_result(number);
 }
 
 bool Stage::consume() noexcept {
@@ -243,7 +224,7 @@ void Stage::copy_out(const Piece& p, uint32_t slot) noexcept {
     case wire::Kind::kReduce:
       if (is_owner) copy(recv_at(r, p.place), segment_.result(slot), p.place.length);
       break;
-    case wire::Kind::kReduceScatter: break;  // the owner has summed into its buffer
+    case wire::Kind::kReduceScatter: break;  // it is in the owner's buffer
     case wire::Kind::kAllGather:
     case wire::Kind::kBroadcast:
       if (!is_owner) {
@@ -266,7 +247,7 @@ void Stage::end_all(Errc status) noexcept {
   for (; done_index_ != end; ++done_index_) table_.end(at(done_index_), status);
   arrive_index_ = end;
   // No piece is in flight any more.
-  make_ = arrived_;
+  make_ = finish_ = arrived_;
   done_.store(arrived_, std::memory_order_release);
 }
 
@@ -275,27 +256,30 @@ bool Stage::has_work() const noexcept {
   if (done < arrived_ && is_complete(done)) return true;
   // make_next_result() stops at a piece of this rank.
   if (make_ < arrived_ && have_all_arrived(make_)) return true;
-  if (arrive_index_ != submitted_.load(std::memory_order_seq_cst) && arrived_ < done + kWindow) return true;
+  if (rail_ends_.load(std::memory_order_seq_cst) != rail_ends_seen_) return true;
+  if (arrive_index_ != submitted_.load(std::memory_order_seq_cst) &&
+      arrived_ < done + segment_.geometry().window)
+    return true;
   return wakes_.load(std::memory_order_seq_cst) != wakes_seen_ ||
          segment_.failure().state.load(std::memory_order_seq_cst) == FailureRecord::kSet;
 }
 
-void Stage::ring(Rank rank) noexcept {
-  std::atomic<uint32_t>& word = segment_.doorbell(rank).word;
+void Stage::ring(uint32_t local) noexcept {
+  std::atomic<uint32_t>& word = segment_.doorbell(local).word;
   word.fetch_add(1, std::memory_order_seq_cst);
   futex_wake(word, 1);
 }
 
-void Stage::ring_watch(Rank rank) noexcept {
-  std::atomic<uint32_t>& word = segment_.doorbell(rank).watch_word;
+void Stage::ring_watch(uint32_t local) noexcept {
+  std::atomic<uint32_t>& word = segment_.doorbell(local).watch_word;
   word.fetch_add(1, std::memory_order_seq_cst);
   futex_wake(word);
 }
 
 void Stage::wake_all() noexcept {
-  for (Rank rank = 0; rank < ranks_; ++rank) {
-    ring(rank);
-    ring_watch(rank);
+  for (uint32_t local = 0; local < ranks_; ++local) {
+    ring(local);
+    ring_watch(local);
   }
 }
 

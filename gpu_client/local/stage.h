@@ -1,20 +1,21 @@
-// Class Stage is the data path of a session whose ranks share a host. Every operation is divided into pieces.
-// For each piece all ranks arrive at its slot, which copies their contribution where the kind has one. Then
-// one rank makes the result, and the ranks that receive it copy it out (docs/design/adr/0027).
+// Class Stage is the data path of the ranks that share a host. Every operation is divided into pieces. For
+// each piece all ranks of the host arrive at its slot, which copies their contribution where the kind has
+// one. Then one rank, the maker, makes the result, and the ranks that receive it copy it out.
 //
-//   kind            contributes   makes the result from      result goes to
-//   allreduce       all           all, summed                shared memory, all copy it
-//   reduce          all           all, summed                shared memory, the root copies it
-//   reduce-scatter  all           all, summed by the owner   the owner's buffer
-//   all-gather      none          the owner's buffer         shared memory, the others copy it
-//   broadcast       none          the root's buffer          shared memory, the others copy it
+//   kind            contributes   the maker is       the result goes to
+//   allreduce       all           any                shared memory, all copy it
+//   reduce          all           any                shared memory, the root copies it
+//   reduce-scatter  all           the owner          the owner's buffer
+//   all-gather      the maker     the owner          shared memory, the others copy it
+//   broadcast       the root      any                shared memory, the others copy it
 //
-// Who makes the result: the owner or root in kinds that have one at the data; in allreduce and reduce rank
-// q mod ranks for piece q, or for small operations the rank that arrives last, which needs no other to wake
-// up.
+// With one host the maker has the result at once (docs/design/adr/0027). Otherwise the piece then travels on
+// a rail, between the makers of all hosts: allreduce as such, reduce and reduce-scatter as a reduce to the
+// host of the rank that receives, all-gather and broadcast as a broadcast from the host of the rank that
+// contributes. "The owner" is then, on the other hosts, the rank that serves the owner's rail (topology.h).
 //
-// Threads. submit() may run on any thread, one at a time. All other functions belong to the thread that makes
-// progress; LocalSession decides which.
+// Threads. submit(), wake() and wake_all() may be called on any thread, the first by one at a time. All other
+// functions belong to the thread that makes progress; LocalSession decides which.
 #pragma once
 
 #include <array>
@@ -29,28 +30,33 @@
 #include "core/status.h"
 #include "core/units.h"
 #include "gpu_client/engine/data_path/op_table.h"
+#include "gpu_client/engine/session/collective_session.h"
 #include "gpu_client/local/segment.h"
+#include "gpu_client/local/topology.h"
 
 namespace sluice::local {
 
-// The piece sizes of a session in shared memory, for the OpTable.
-inline constexpr wire::ChunkSizes kPieceSizes{.smallest = kSlotBytes, .slot_bytes = kSlotBytes};
+// The sessions of this rank, by rail; null for those that other ranks of the host serve. Empty with one host.
+using Rails = std::vector<std::unique_ptr<engine::CollectiveSession>>;
 
-class Stage {
+// The piece sizes for the OpTable. With several hosts a slot also holds the accumulators of a piece.
+[[nodiscard]] wire::ChunkSizes piece_sizes(const Geometry& geometry, uint32_t hosts) noexcept;
+
+class Stage final : engine::EndListener {
  public:
-  // A disagreement that this rank has found: between `rank` and rank 0.
+  // A disagreement that this rank has found: between `rank` of this host and its first rank.
   struct Mismatch {
-    Rank rank = 0;
+    uint32_t rank = 0;
     Announcement its, first;
   };
   struct Counters {
     std::atomic<uint64_t> operations{0};    // ended with kOk
     std::atomic<uint64_t> bytes_copied{0};  // between buffers and the segment
-    std::atomic<uint64_t> bytes_summed{0};  // of contributions, by this rank
   };
 
-  // `segment` and `table` outlive the object.
-  Stage(const Segment& segment, engine::OpTable& table, Rank rank);
+  // All arguments outlive the object. `rank` is the global one.
+  Stage(const Segment& segment, engine::OpTable& table, const Topology& topology, const Rails& rails,
+        Rank rank);
 
   // Adds an open operation. The table's capacity bounds their number.
   void submit(uint32_t op) noexcept;
@@ -59,7 +65,10 @@ class Stage {
   [[nodiscard]] bool progress() noexcept;
   // Set when ranks disagree; the session must end.
   [[nodiscard]] const std::optional<Mismatch>& mismatch() const noexcept { return mismatch_; }
-  // Ends all open operations with this status.
+  // The status of an operation that failed on a rail; the session must end.
+  [[nodiscard]] Status rail_status() const noexcept { return rail_status_; }
+  // Ends all open operations with this status. Rails use the segment's memory only, so what is still on one
+  // does not touch the buffers of an operation.
   void end_all(Errc status) noexcept;
 
   // Calls sleeper(word, seen), which sleeps until the word differs from `seen`: then progress() may find
@@ -69,18 +78,18 @@ class Stage {
   // Ends the current sleep, or that after the current call of progress(). Any thread.
   void wake() noexcept {
     wakes_.fetch_add(1, std::memory_order_seq_cst);
-    ring(rank_);
+    ring(local_);
   }
   // Ends the sleep of all ranks, also of the threads that watch, after a change of the failure record. Any
   // thread.
   void wake_all() noexcept;
   // Wakes this rank's thread that watches. Any thread.
-  void wake_watch() noexcept { ring_watch(rank_); }
+  void wake_watch() noexcept { ring_watch(local_); }
 
-  // The first rank that has not arrived at the oldest unfinished piece and for which `pred` holds, and how
-  // many there are. Any thread; a rank that arrives meanwhile may be counted.
+  // The first rank of this host (its local index) that has not arrived at the oldest unfinished piece and for
+  // which `pred` holds, and how many there are. Any thread; a rank that arrives meanwhile may be counted.
   template <typename Predicate>
-  [[nodiscard]] uint32_t count_missing(Rank& first, Predicate pred) const noexcept;
+  [[nodiscard]] uint32_t count_missing(uint32_t& first, Predicate pred) const noexcept;
   // Number of pieces that this rank has finished. Any thread.
   [[nodiscard]] uint64_t pieces_done() const noexcept { return done_.load(std::memory_order_acquire); }
   [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
@@ -92,87 +101,128 @@ class Stage {
   // Of the partial sums of each group, so that all of them stay in the cache.
   static constexpr size_t kScratchBytes = 16 * kKiB;
 
+  enum class PieceState : uint8_t { kArriving, kOnRail, kMade };
   // A piece in flight, as this rank sees it.
   struct Piece {
     uint32_t op = 0;
-    Rank maker = 0;           // of the result; or one of the values below
+    uint32_t maker = 0;       // of the result, by its local index; or one of the values below
+    uint32_t rail = 0;        // with several hosts
     bool is_in_slot = false;  // this rank's contribution was copied
-    bool is_made = false;     // by this rank
+    bool is_wide = false;     // accumulators travel on the rail
+    PieceState state = PieceState::kArriving;  // of the maker
+    uint64_t handle = 0;                       // of the rail's operation
     engine::ChunkPlace place{};
   };
-  static constexpr Rank kLastToArrive = ~Rank{0};
-  static constexpr Rank kEveryone = kLastToArrive - 1;
+  static constexpr uint32_t kLastToArrive = ~uint32_t{0};
+  static constexpr uint32_t kEveryone = kLastToArrive - 1;
 
   [[nodiscard]] uint32_t at(uint64_t index) const noexcept { return queue_[index % queue_.size()]; }
-  [[nodiscard]] Piece& piece(uint64_t number) noexcept { return pieces_[number % kSlots]; }
+  [[nodiscard]] uint32_t slot_of(uint64_t number) const noexcept {
+    return static_cast<uint32_t>(number % pieces_.size());
+  }
+  [[nodiscard]] Piece& piece(uint64_t number) noexcept { return pieces_[slot_of(number)]; }
+  [[nodiscard]] bool is_last(uint64_t arrivals, uint64_t number) const noexcept {
+    return arrivals == (number / pieces_.size() + 1) * ranks_;
+  }
+
+  // Where the piece begins in this rank's buffers.
+  [[nodiscard]] static const std::byte* send_at(const engine::OpRequest& r,
+                                                const engine::ChunkPlace& place) noexcept {
+    return r.send + (r.kind == wire::Kind::kAllGather ? place.within : place.part + place.within);
+  }
+  [[nodiscard]] static std::byte* recv_at(const engine::OpRequest& r,
+                                          const engine::ChunkPlace& place) noexcept {
+    return r.recv + (r.kind == wire::Kind::kReduceScatter ? place.within : place.part + place.within);
+  }
+
+  // stage.cc
   [[nodiscard]] bool arrive() noexcept;
-  [[nodiscard]] bool make_next_result() noexcept;
-  [[nodiscard]] bool consume() noexcept;
   void begin(Piece& p, uint64_t number) const noexcept;
   [[nodiscard]] bool needs_copy(const Piece& p, const engine::OpRequest& r, uint64_t number) const noexcept;
   [[nodiscard]] bool do_ranks_agree(uint64_t number) noexcept;
-  void make_result(Piece& p, uint64_t number) noexcept;
-  void sum(const Piece& p, uint32_t slot, std::byte* out) noexcept;
-  void sum_groups(const engine::OpRequest& r, size_t count, std::byte* out) noexcept;
+  [[nodiscard]] bool make_next_result() noexcept;
+  [[nodiscard]] bool make_result(Piece& p, uint64_t number) noexcept;
+  void publish(Piece& p, uint64_t number) noexcept;
+  [[nodiscard]] bool consume() noexcept;
   void copy_out(const Piece& p, uint32_t slot) noexcept;
   void copy(std::byte* to, const std::byte* from, size_t bytes) noexcept;
   [[nodiscard]] bool have_all_arrived(uint64_t number) const noexcept;
   [[nodiscard]] bool has_result(uint64_t number) const noexcept;
   [[nodiscard]] bool is_complete(uint64_t number) const noexcept;
   [[nodiscard]] bool has_work() const noexcept;
-  void ring(Rank rank) noexcept;
-  void ring_watch(Rank rank) noexcept;
+  void ring(uint32_t local) noexcept;
+  void ring_watch(uint32_t local) noexcept;
+
+  // stage_sum.cc
+  void sum(const Piece& p, uint32_t slot, std::byte* out) noexcept;
+  void sum_groups(const Piece& p, size_t count, std::byte* out) noexcept;
+  void make_local_part(const Piece& p, uint32_t slot) noexcept;
+  [[nodiscard]] Status start_on_rail(Piece& p, uint32_t slot) noexcept;
+  [[nodiscard]] bool finish_rails() noexcept;
+  void finish_piece(const Piece& p, uint32_t slot) noexcept;
+  [[nodiscard]] uint32_t receiving_host(const Piece& p) const noexcept;
+  void on_operation_ended() noexcept override;
 
   const Segment& segment_;
   engine::OpTable& table_;
+  const Topology& topology_;
+  const Rails& rails_;
   const Rank rank_;
-  const uint32_t ranks_;
+  const uint32_t host_;
+  const uint32_t local_;  // this rank's index on its host
+  const uint32_t ranks_;  // of the host
 
   // Operations in the order of their submission: [done_index_, arrive_index_) have pieces in flight.
   std::vector<uint32_t> queue_;
   std::atomic<uint64_t> submitted_{0};
   uint64_t arrive_index_ = 0, done_index_ = 0;
 
-  // Piece numbers. make_ and done_ <= arrived_ <= done_ + kWindow.
+  // Piece numbers: done_, finish_ <= make_ <= arrived_ <= done_ + window.
   uint64_t arrived_ = 0;
-  uint64_t make_ = 0;  // the first piece that this rank may have to make
+  uint64_t make_ = 0;    // the first piece that this rank may have to make
+  uint64_t finish_ = 0;  // the first piece that may be on a rail of this rank
   std::atomic<uint64_t> done_{0};
-  std::array<Piece, kSlots> pieces_;
+  std::vector<Piece> pieces_;  // one for each slot
 
   std::atomic<uint64_t> wakes_{0};
   uint64_t wakes_seen_ = 0;  // at the start of progress()
+  std::atomic<uint64_t> rail_ends_{0};
+  uint64_t rail_ends_seen_ = 0;
+  std::atomic<bool> is_sleeping_{false};
 
   std::array<const std::byte*, kMaxRanks> sources_{};  // of the piece that is summed
   std::unique_ptr<std::byte[]> scratch_;               // partial sums of groups; null with one group
   std::optional<Mismatch> mismatch_;
+  Status rail_status_;
   Counters counters_;
 };
 
 template <typename Sleeper>
 void Stage::sleep(Sleeper sleeper) noexcept {
-  Doorbell& bell = segment_.doorbell(rank_);
+  Doorbell& bell = segment_.doorbell(local_);
   const uint32_t seen = bell.word.load(std::memory_order_seq_cst);
   // A rank that completes a piece stores that, and then loads what this rank awaits. This rank stores what it
   // awaits, and then looks once more. All four are sequentially consistent, so one of the two sees the other.
   const uint64_t done = done_.load(std::memory_order_relaxed);
-  const bool sums_itself = done < arrived_ && pieces_[done % kSlots].maker == kEveryone;
+  const bool sums_itself = done < arrived_ && pieces_[slot_of(done)].maker == kEveryone;
   const uint64_t make = sums_itself ? done : make_;
   bell.awaited_result.store(done < arrived_ ? done + 1 : 0, std::memory_order_seq_cst);
   bell.awaited_arrivals.store(make < arrived_ ? make + 1 : 0, std::memory_order_seq_cst);
+  is_sleeping_.store(true, std::memory_order_seq_cst);
   if (!has_work()) sleeper(bell.word, seen);
+  is_sleeping_.store(false, std::memory_order_relaxed);
   bell.awaited_result.store(0, std::memory_order_relaxed);
   bell.awaited_arrivals.store(0, std::memory_order_relaxed);
 }
 
 template <typename Predicate>
-uint32_t Stage::count_missing(Rank& first, Predicate pred) const noexcept {
+uint32_t Stage::count_missing(uint32_t& first, Predicate pred) const noexcept {
   const uint64_t number = pieces_done();
   uint32_t count = 0;
-  for (Rank rank = 0; rank < ranks_; ++rank) {
-    if (rank == rank_ || !pred(rank)) continue;
-    const Arrival& arrival = segment_.arrival(static_cast<uint32_t>(number % kSlots), rank);
-    const uint64_t next = arrival.next.load(std::memory_order_acquire);
-    if (next <= number && count++ == 0) first = rank;
+  for (uint32_t local = 0; local < ranks_; ++local) {
+    if (local == local_ || !pred(local)) continue;
+    const uint64_t next = segment_.arrival(slot_of(number), local).next.load(std::memory_order_acquire);
+    if (next <= number && count++ == 0) first = local;
   }
   return count;
 }

@@ -1,0 +1,162 @@
+// What the maker of a piece does with it: sums the contributions of its host, and with several hosts sends
+// the partial sum on a rail and finishes what comes back.
+#include <algorithm>
+#include <cstring>
+
+#include "core/assert.h"
+#include "gpu_client/local/stage.h"
+#include "reducer/kernels/fold.h"
+#include "wire/dtype.h"
+
+namespace sluice::local {
+namespace {
+
+// Averages divide once, at the end, by all ranks.
+wire::Op partial_op(wire::Op op) noexcept {
+  return op == wire::Op::kAvg ? wire::Op::kSum : op;
+}
+
+}  // namespace
+
+void Stage::make_local_part(const Piece& p, uint32_t slot) noexcept {
+  const engine::OpRequest& r = table_[p.op].request;
+  std::byte* const shared = segment_.result(slot);
+  if (!wire::copies(r.kind)) {
+    const bool is_final = rails_.empty() && r.kind == wire::Kind::kReduceScatter;
+    return sum(p, slot, is_final ? recv_at(r, p.place) : shared);
+  }
+  const Rank source = r.kind == wire::Kind::kBroadcast ? r.root : p.place.owner;
+  if (topology_.host_of[source] != host_) return;
+  const std::byte* const from =
+      source == rank_ ? send_at(r, p.place) : segment_.contribution(slot, topology_.local_of[source]);
+  copy(shared, from, p.place.length);
+}
+
+void Stage::sum(const Piece& p, uint32_t slot, std::byte* out) noexcept {
+  const engine::OpRequest& r = table_[p.op].request;
+  for (uint32_t local = 0; local < ranks_; ++local) {
+    const bool is_in_buffer = local == local_ && !p.is_in_slot;
+    sources_[local] = is_in_buffer ? send_at(r, p.place) : segment_.contribution(slot, local);
+  }
+  const size_t count = p.place.length / wire::size_of(r.dtype);
+  if (ranks_ > kernels::kGroup) return sum_groups(p, count, out);
+  const wire::Op op = rails_.empty() ? r.op : partial_op(r.op);
+  const auto stage = p.is_wide ? kernels::Stage::kPartial : kernels::Stage::kWhole;
+  kernels::find_fold(r.dtype, op, stage)({sources_.data(), ranks_}, count, topology_.ranks(), out);
+}
+
+void Stage::sum_groups(const Piece& p, size_t count, std::byte* out) noexcept {
+  const engine::OpRequest& r = table_[p.op].request;
+  const wire::Op op = rails_.empty() ? r.op : partial_op(r.op);
+  const wire::DType accumulator = wire::accumulator_of(r.dtype);
+  const size_t size = wire::size_of(r.dtype);
+  const size_t wide = wire::accumulated_size_of(r.dtype);
+  const size_t out_size = p.is_wide ? wide : size;
+  const auto partial = kernels::find_fold(r.dtype, op, kernels::Stage::kPartial);
+  const auto finish = p.is_wide ? kernels::find_fold(accumulator, op, kernels::Stage::kWhole)
+                                : kernels::find_fold(r.dtype, op, kernels::Stage::kFinish);
+  const size_t most = kScratchBytes / wide;
+  std::array<const std::byte*, kMaxRanks / kernels::kGroup> sums;
+  for (size_t done = 0; done < count;) {
+    const size_t elements = std::min(most, count - done);
+    size_t groups = 0;
+    for (size_t first = 0; first < ranks_; first += kernels::kGroup) {
+      const size_t members = std::min<size_t>(kernels::kGroup, ranks_ - first);
+      std::byte* const to = scratch_.get() + groups * kScratchBytes;
+      partial({sources_.data() + first, members}, elements, topology_.ranks(), to);
+      sums[groups++] = to;
+    }
+    // Accumulators are elements of their own type.
+    const size_t values = p.is_wide ? elements * wide / wire::size_of(accumulator) : elements;
+    finish({sums.data(), groups}, values, topology_.ranks(), out + done * out_size);
+    for (uint32_t local = 0; local < ranks_; ++local) sources_[local] += elements * size;
+    done += elements;
+  }
+}
+
+// The host whose ranks receive the result; all of them in kinds without one.
+uint32_t Stage::receiving_host(const Piece& p) const noexcept {
+  return topology_.host_of[p.place.owner];
+}
+
+Status Stage::start_on_rail(Piece& p, uint32_t slot) noexcept {
+  const engine::OpRequest& r = table_[p.op].request;
+  std::byte* const shared = segment_.result(slot);
+  engine::OpRequest rail{.send = shared, .recv = shared, .dtype = r.dtype, .op = partial_op(r.op)};
+  rail.listener = this;
+  size_t bytes = p.place.length;
+  if (p.is_wide) {
+    rail.dtype = wire::accumulator_of(r.dtype);
+    bytes = bytes / wire::size_of(r.dtype) * wire::accumulated_size_of(r.dtype);
+  }
+  rail.count = bytes / wire::size_of(rail.dtype);
+  switch (r.kind) {
+    case wire::Kind::kReduce:
+    case wire::Kind::kReduceScatter:
+      rail.kind = wire::Kind::kReduce;
+      rail.root = receiving_host(p);
+      break;
+    case wire::Kind::kAllGather:
+    case wire::Kind::kBroadcast:
+      rail.kind = wire::Kind::kBroadcast;
+      rail.op = wire::Op::kSum;
+      rail.root = receiving_host(p);
+      break;
+    default: rail.kind = wire::Kind::kAllreduce;
+  }
+  SLUICE_DASSERT(rails_[p.rail] != nullptr);
+  return rails_[p.rail]->start(rail, p.handle);
+}
+
+// Finishes the oldest piece that has come back, if its operation has ended.
+bool Stage::finish_rails() noexcept {
+  const uint64_t ends = rail_ends_.load(std::memory_order_seq_cst);
+  if (ends == rail_ends_seen_) return false;
+  finish_ = std::max(finish_, done_.load(std::memory_order_relaxed));  // pieces_ has no older ones
+  for (; finish_ < arrived_; ++finish_) {
+    Piece& p = piece(finish_);
+    if (p.maker != local_ || p.state == PieceState::kMade) continue;
+    if (p.state == PieceState::kArriving) break;
+    bool is_done = false;
+    const Status status = rails_[p.rail]->test(p.handle, is_done);
+    if (!is_done) break;
+    if (!status.ok()) {
+      if (rail_status_.ok()) rail_status_ = status;
+      return false;
+    }
+    finish_piece(p, slot_of(finish_));
+    publish(p, finish_);
+    ++finish_;
+    return true;
+  }
+  rail_ends_seen_ = ends;
+  return false;
+}
+
+void Stage::finish_piece(const Piece& p, uint32_t slot) noexcept {
+  const engine::OpRequest& r = table_[p.op].request;
+  if (wire::copies(r.kind) || (wire::has_owner(r.kind) && receiving_host(p) != host_)) return;
+  std::byte* const shared = segment_.result(slot);
+  std::byte* const out = r.kind == wire::Kind::kReduceScatter ? recv_at(r, p.place) : shared;
+  const size_t count = p.place.length / wire::size_of(r.dtype);
+  if (!p.is_wide && r.op != wire::Op::kAvg) {
+    if (out != shared) copy(out, shared, p.place.length);
+    return;
+  }
+  // Rounds and divides. The contribution's slot is free: this rank has read its own one from its buffer.
+  const std::byte* source = shared;
+  if (out == shared) {
+    std::byte* const spare = segment_.contribution(slot, local_);
+    copy(spare, shared, p.is_wide ? count * wire::accumulated_size_of(r.dtype) : size_t{p.place.length});
+    source = spare;
+  }
+  const auto stage = p.is_wide ? kernels::Stage::kFinish : kernels::Stage::kWhole;
+  kernels::find_fold(r.dtype, r.op, stage)({&source, 1}, count, topology_.ranks(), out);
+}
+
+void Stage::on_operation_ended() noexcept {
+  rail_ends_.fetch_add(1, std::memory_order_seq_cst);
+  if (is_sleeping_.load(std::memory_order_seq_cst)) ring(local_);
+}
+
+}  // namespace sluice::local
