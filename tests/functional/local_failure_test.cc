@@ -46,7 +46,7 @@ TEST_F(LocalFailure, SluiceHostsOffRequiresReducers) {
   EXPECT_EQ(c.status, SLUICE_INVALID_ARGUMENT);
   EXPECT_THAT(c.error, HasSubstr("neither SLUICE_REDUCERS nor the platform names reducers"));
   ::setenv("SLUICE_HOSTS", "yes", 1);
-  EXPECT_EQ(create(options_for(0, 2)).error, "variable SLUICE_HOSTS: \"yes\": expected auto or off");
+  EXPECT_EQ(create(options_for(0, 2)).error, "variable SLUICE_HOSTS: \"yes\": expected auto, on or off");
 }
 
 TEST_F(LocalFailure, RanksThatDisagreeOnTheirNumberAreNamed) {
@@ -67,8 +67,7 @@ TEST_F(LocalFailure, ARankTwiceIsRefused) {
 }
 
 TEST_F(LocalFailure, MoreRanksThanShareMemoryAreRefused) {
-  EXPECT_THAT(create(options_for(0, 65)).error,
-              StartsWith("65 ranks on one host; without reducers at most 64"));
+  EXPECT_THAT(create(options_for(0, 65)).error, StartsWith("65 ranks on one host; at most 64"));
 }
 
 TEST_F(LocalFailure, RanksWithAnotherTokenOrNoneDoNotJoin) {
@@ -389,7 +388,7 @@ TEST_F(LocalFailure, AnotherUserAtTheSocketIsRefused) {
   for (const char c : std::string_view("sluice local session")) data.push_back(static_cast<std::byte>(c));
   for (const uint8_t byte : o.session_id) data.push_back(static_cast<std::byte>(byte));
   const wire::Digest digest = wire::sha256(data);
-  const std::string name = "sluice-0-" + hex_text(std::span(digest).first<16>());
+  const std::string name = "sluice-0-" + hex_text(std::span(digest).first<16>()) + "-0";
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe(pipe.data()), 0);
   const pid_t squatter = ::fork();

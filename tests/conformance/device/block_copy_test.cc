@@ -71,8 +71,7 @@ TEST_P(DeviceBlockCopy, GatherEncodesAllRangesAsOneTensor) {
         Layout layout(test_bed(), shape, sizeof(float), kFill);
         const std::vector<float> values(source.begin(), source.begin() + layout.elements());
         layout.write(values.data());
-        EXPECT_EQ(gather(layout.send_ranges(), values.size(), {.wire = format.cast}),
-                  encoded(format, values));
+        EXPECT_EQ(gather(layout.ranges(), values.size(), {.wire = format.cast}), encoded(format, values));
         EXPECT_TRUE(layout.gaps_are_untouched());
       }
     }
@@ -91,7 +90,7 @@ TEST_P(DeviceBlockCopy, StochasticRoundingDependsOnSeedAndIndexAlone) {
                                     values.begin() + std::min<uint64_t>(values.size(), layout.elements()));
       if (used.size() < layout.elements()) continue;
       layout.write(used.data());
-      const auto blocks = gather(layout.send_ranges(), used.size(), cast);
+      const auto blocks = gather(layout.ranges(), used.size(), cast);
       EXPECT_EQ(blocks, encoded(format, used, rounding));
       EXPECT_NE(blocks, encoded(format, used)) << "nothing was rounded up against the nearest";
     }
@@ -108,7 +107,7 @@ TEST_P(DeviceBlockCopy, ScatterDecodes) {
       const auto staging = pinned(blocks.size() + kMargin);
       std::ranges::copy(blocks, staging->bytes().begin());
       ASSERT_TRUE(device()
-                      .scatter(device().copy_in_stream(), staging->bytes().data(), layout.recv_ranges(),
+                      .scatter(device().copy_in_stream(), staging->bytes().data(), layout.ranges(),
                                {.wire = format.cast})
                       .ok())
           << device().last_error();

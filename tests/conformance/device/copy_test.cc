@@ -32,7 +32,7 @@ class DeviceCopy : public DeviceFixture {
     const auto staging = pinned(bytes + 2 * kMargin);
     std::memset(staging->bytes().data(), static_cast<int>(kFill), staging->bytes().size());
     std::byte* const at = staging->bytes().data() + kMargin;
-    EXPECT_TRUE(device().gather(device().copy_out_stream(), layout.send_ranges(), at, cast).ok())
+    EXPECT_TRUE(device().gather(device().copy_out_stream(), layout.ranges(), at, cast).ok())
         << device().last_error();
     synchronize(device().copy_out_stream());
     for (size_t i = 0; i < kMargin; ++i) {
@@ -46,7 +46,7 @@ class DeviceCopy : public DeviceFixture {
     const auto staging = pinned(bytes.size() + 2 * kMargin);
     std::byte* const at = staging->bytes().data() + kMargin;
     std::ranges::copy(bytes, at);
-    EXPECT_TRUE(device().scatter(device().copy_in_stream(), at, layout.recv_ranges(), cast).ok())
+    EXPECT_TRUE(device().scatter(device().copy_in_stream(), at, layout.ranges(), cast).ok())
         << device().last_error();
     synchronize(device().copy_in_stream());
   }

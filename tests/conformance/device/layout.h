@@ -29,17 +29,6 @@ class Layout {
   Layout(DeviceTestBed& test_bed, const LayoutShape& shape, size_t element_bytes, std::byte fill);
 
   [[nodiscard]] const std::vector<BufferRange>& ranges() const { return ranges_; }
-  // The same with one buffer only: gather() needs no `recv`, and scatter() no `send`.
-  [[nodiscard]] std::vector<BufferRange> send_ranges() const {
-    std::vector<BufferRange> out = ranges_;
-    for (BufferRange& range : out) range.recv = nullptr;
-    return out;
-  }
-  [[nodiscard]] std::vector<BufferRange> recv_ranges() const {
-    std::vector<BufferRange> out = ranges_;
-    for (BufferRange& range : out) range.send = nullptr;
-    return out;
-  }
   [[nodiscard]] uint64_t elements() const { return elements_; }
   // Write and read the elements of all segments, in order and without the gaps.
   void write(const void* elements);

@@ -1,0 +1,202 @@
+// Sessions of several hosts with several ranks each. SLUICE_HOST_ID makes hosts of this machine's ranks,
+// which are processes, because a process has one environment.
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <numeric>
+
+#include "reducer/reducer.h"
+#include "tests/functional/local_test_bed.h"
+
+namespace sluice::test {
+namespace {
+
+class Rails : public LocalTestBed {
+ protected:
+  void SetUp() override {
+    LocalTestBed::SetUp();
+    ::setenv("SLUICE_HOSTS", "on", 1);
+  }
+  void TearDown() override { ::unsetenv("SLUICE_HOSTS"); }
+
+  // Starts reducers after the ranks have been forked: a process with threads must not fork.
+  // `body` returns 0 if all is well; `dies` is a rank that does not return.
+  void run_hosts(const std::vector<uint32_t>& host_of, size_t reducers,
+                 const std::function<int(uint32_t rank, sluice_session*)>& body, uint32_t dies = ~0U) {
+    const auto ranks = static_cast<uint32_t>(host_of.size());
+    std::array<int, 2> pipe{};
+    ASSERT_EQ(::pipe(pipe.data()), 0);
+    std::vector<pid_t> children;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      const pid_t child = ::fork();
+      if (child != 0) {
+        children.push_back(child);
+        continue;
+      }
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      std::array<char, 256> list{};
+      if (::read(pipe[0], list.data(), list.size()) != static_cast<ssize_t>(list.size())) ::_exit(2);
+      ::setenv("SLUICE_HOST_ID", ("host" + std::to_string(host_of[rank])).c_str(), 1);
+      sluice_options o = options_for(rank, ranks);
+      o.reducers = list.data();
+      const Created c = create(o);
+      if (c.status != SLUICE_OK) {
+        std::fprintf(stderr, "rank %u: %s\n", rank, c.error.c_str());
+        ::_exit(3);
+      }
+      int code = body(rank, c.session);
+      if (code == 0 && ::testing::Test::HasFailure()) code = 5;
+      const sluice_status closed = dies == ~0U ? SLUICE_OK : SLUICE_LOST;
+      if (sluice_session_close(c.session) != closed) code = code != 0 ? code : 4;
+      ::_exit(code);
+    }
+    std::vector<std::unique_ptr<reducer::Reducer>> pool;
+    std::string list;
+    for (size_t i = 0; i < reducers; ++i) {
+      reducer::ReducerOptions o;
+      o.listen_port = 0;
+      o.lanes = 2;
+      o.memory_limit = 512 * kMiB;
+      auto started = reducer::Reducer::start(o);
+      ASSERT_TRUE(started.has_value()) << started.error().text;
+      list += (list.empty() ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string((*started)->port());
+      pool.push_back(std::move(*started));
+    }
+    list.resize(256);
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      ASSERT_EQ(::write(pipe[1], list.data(), list.size()), static_cast<ssize_t>(list.size()));
+    }
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      int exited = 0;
+      ::waitpid(children[rank], &exited, 0);
+      if (rank == dies) continue;
+      EXPECT_TRUE(WIFEXITED(exited) && WEXITSTATUS(exited) == 0) << "rank " << rank << ": " << exited;
+    }
+    ::close(pipe[0]);
+    ::close(pipe[1]);
+  }
+};
+
+template <typename T>
+bool all_equal(const std::vector<T>& x, const std::function<T(size_t)>& expected) {
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (x[i] != expected(i)) {
+      std::fprintf(stderr, "element %zu of %zu: %g, expected %g\n", i, x.size(), static_cast<double>(x[i]),
+                   static_cast<double>(expected(i)));
+      return false;
+    }
+  }
+  return true;
+}
+
+int all_collectives(const std::vector<uint32_t>& host_of, uint32_t rank, sluice_session* s) {
+  const auto n = static_cast<uint32_t>(host_of.size());
+  const auto wait = [s](sluice_request request) { return sluice_wait(s, request, 20'000) == SLUICE_OK; };
+  for (const size_t count : {size_t{1}, size_t{5000}, size_t{1'000'003}}) {
+    std::vector<float> x(count), y(count);
+    for (size_t i = 0; i < count; ++i) x[i] = static_cast<float>(i % 100 + rank);
+    const float ranks_sum = static_cast<float>(n * (n - 1) / 2);
+    if (sluice_allreduce(s, x.data(), y.data(), count, SLUICE_F32, SLUICE_SUM) != SLUICE_OK) return 11;
+    if (!all_equal<float>(y, [&](size_t i) { return static_cast<float>(i % 100 * n) + ranks_sum; }))
+      return 12;
+    if (sluice_allreduce(s, x.data(), y.data(), count, SLUICE_F32, SLUICE_AVG) != SLUICE_OK) return 13;
+    if (!all_equal<float>(y, [&](size_t i) {
+          return (static_cast<float>(i % 100 * n) + ranks_sum) / static_cast<float>(n);
+        }))
+      return 14;
+    std::vector<int8_t> b(count, static_cast<int8_t>(rank + 1));
+    if (sluice_allreduce(s, b.data(), b.data(), count, SLUICE_I8, SLUICE_MAX) != SLUICE_OK) return 15;
+    if (!all_equal<int8_t>(b, [&](size_t) { return static_cast<int8_t>(n); })) return 16;
+    std::vector<uint16_t> h(count, 0x3c00);  // f16: 1.0
+    if (sluice_allreduce(s, h.data(), h.data(), count, SLUICE_F16, SLUICE_AVG) != SLUICE_OK) return 17;
+    if (!all_equal<uint16_t>(h, [&](size_t) { return uint16_t{0x3c00}; })) return 18;
+    sluice_request request = 0;
+    for (const uint32_t root : {0U, n - 1, n / 2}) {
+      std::fill(y.begin(), y.end(), -1.f);
+      if (sluice_reduce_async(s, x.data(), y.data(), count, SLUICE_F32, SLUICE_SUM, root, &request) !=
+              SLUICE_OK ||
+          !wait(request))
+        return 21;
+      if (!all_equal<float>(
+              y, [&](size_t i) { return rank == root ? static_cast<float>(i % 100 * n) + ranks_sum : -1.f; }))
+        return 22;
+      y = x;
+      if (sluice_broadcast_async(s, y.data(), count, SLUICE_F32, root, &request) != SLUICE_OK ||
+          !wait(request))
+        return 23;
+      if (!all_equal<float>(y, [&](size_t i) { return static_cast<float>(i % 100 + root); })) return 24;
+    }
+    // Parts of unequal sizes, one of them empty.
+    std::vector<size_t> counts(n);
+    for (uint32_t r = 0; r < n; ++r) counts[r] = r == 1 ? 0 : count / n + r;
+    const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
+    const auto before =
+        static_cast<size_t>(std::accumulate(counts.begin(), counts.begin() + rank, size_t{0}));
+    std::vector<int32_t> send(total), part(counts[rank], -7);
+    for (size_t i = 0; i < total; ++i) send[i] = static_cast<int32_t>(i * 3 + rank);
+    if (sluice_reduce_scatter_async(s, send.data(), part.data(), 0, counts.data(), SLUICE_I32, SLUICE_SUM,
+                                    &request) != SLUICE_OK ||
+        !wait(request))
+      return 31;
+    if (!all_equal<int32_t>(
+            part, [&](size_t i) { return static_cast<int32_t>((before + i) * 3 * n + n * (n - 1) / 2); }))
+      return 32;
+    std::vector<int32_t> all(total);
+    for (size_t i = 0; i < part.size(); ++i) part[i] = static_cast<int32_t>(before + i);
+    if (sluice_all_gather_async(s, part.data(), all.data(), 0, counts.data(), SLUICE_I32, &request) !=
+            SLUICE_OK ||
+        !wait(request))
+      return 33;
+    if (!all_equal<int32_t>(all, [](size_t i) { return static_cast<int32_t>(i); })) return 34;
+  }
+  return 0;
+}
+
+TEST_F(Rails, AllCollectivesOfTwoHostsOfTwoRanks) {
+  const std::vector<uint32_t> hosts = {0, 0, 1, 1};
+  run_hosts(hosts, 2, [&](uint32_t rank, sluice_session* s) { return all_collectives(hosts, rank, s); });
+}
+TEST_F(Rails, AllCollectivesOfUnequalHosts) {
+  const std::vector<uint32_t> hosts = {0, 1, 0, 0, 2, 1};
+  run_hosts(hosts, 2, [&](uint32_t rank, sluice_session* s) { return all_collectives(hosts, rank, s); });
+}
+TEST_F(Rails, OneHostBesideAPoolSendsNothing) {
+  run_hosts({0, 0, 0}, 1, [&](uint32_t rank, sluice_session* s) {
+    const int code = all_collectives({0, 0, 0}, rank, s);
+    return code != 0 ? code : stats_of(s).payload_bytes_out == 0 ? 0 : 41;
+  });
+}
+// Each host sends its sum once, whatever the number of its ranks.
+TEST_F(Rails, AHostSendsItsDataOnce) {
+  constexpr size_t kCount = 4 << 20;
+  run_hosts({0, 0, 0, 0, 1, 1, 1, 1}, 2, [&](uint32_t rank, sluice_session* s) {
+    const uint64_t joined = stats_of(s).payload_bytes_out;
+    std::vector<float> x(kCount, static_cast<float>(rank));
+    if (sluice_allreduce(s, x.data(), x.data(), kCount, SLUICE_F32, SLUICE_SUM) != SLUICE_OK) return 51;
+    if (x[7] != 28 || x.back() != 28) return 52;
+    const uint64_t sent = stats_of(s).payload_bytes_out - joined;
+    return sent == kCount * sizeof(float) / 4 ? 0 : 53;  // a quarter of the host's bytes
+  });
+}
+
+TEST_F(Rails, TheDeathOfARankEndsTheSessionOnAllHosts) {
+  run_hosts(
+      {0, 0, 1, 1}, 2,
+      [&](uint32_t rank, sluice_session* s) {
+        std::vector<float> x(100'000, 1);
+        if (sluice_allreduce(s, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM) != SLUICE_OK) return 61;
+        if (rank == 1) ::raise(SIGKILL);
+        if (sluice_allreduce(s, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM) != SLUICE_LOST)
+          return 62;
+        const bool is_named = reason_of(s).find("rank 1 lost: its process ") != std::string::npos;
+        if (!is_named) std::fprintf(stderr, "rank %u: %s\n", rank, reason_of(s).c_str());
+        return is_named ? 0 : 63;
+      },
+      1);
+}
+
+}  // namespace
+}  // namespace sluice::test
