@@ -28,12 +28,12 @@ inline Bytes noise(uint32_t seed, size_t bytes) {
 }
 inline Bytes bytes_of(const std::vector<float>& values) {
   Bytes v(values.size() * sizeof(float));
-  std::memcpy(v.data(), values.data(), v.size());
+  if (!v.empty()) std::memcpy(v.data(), values.data(), v.size());
   return v;
 }
 inline std::vector<float> floats_of(const Bytes& bytes) {
   std::vector<float> v(bytes.size() / sizeof(float));
-  std::memcpy(v.data(), bytes.data(), bytes.size());
+  if (!v.empty()) std::memcpy(v.data(), bytes.data(), v.size() * sizeof(float));
   return v;
 }
 
