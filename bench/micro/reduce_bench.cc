@@ -21,11 +21,12 @@
 #include "reducer/kernels/load_only.h"
 #include "reducer/kernels/scalar_reference.h"
 #include "wire/payload/block_codec.h"
+#include "wire/sum_order.h"
 
 namespace sluice::bench {
 namespace {
 
-constexpr size_t kMaxSources = 256;  // limit of FoldFunction
+constexpr size_t kMaxRanks = kernels::kGroup * kernels::kMaxSources;
 constexpr size_t kPage = 4096;
 constexpr size_t kMinRounds = 5;
 constexpr Nanos kMeasureTime = kMillisecond;  // well above the clock resolution, below most disturbances
@@ -73,13 +74,15 @@ uint64_t with_moderate_exponent(wire::DType t, uint64_t bits) {
   }
 }
 
-// Class ReduceBuffers holds the sources, adjacent in one arena like the slots of a reducer, and the
-// destination.
+// Class ReduceBuffers holds the sources, adjacent in one arena like the slots of a reducer, the partial sums
+// of groups of eight if there are more sources, and the destination.
 class ReduceBuffers {
  public:
-  [[nodiscard]] static Result<ReduceBuffers> make(size_t sources, size_t bytes) {
+  [[nodiscard]] static Result<ReduceBuffers> make(size_t sources, size_t bytes, wire::DType t) {
     const size_t stride = round_up(bytes, kPage);
-    Result<Arena> arena = Arena::map((sources + 2) * stride);
+    const size_t wide_stride = round_up(bytes / wire::size_of(t) * wire::accumulated_size_of(t), kPage);
+    const size_t groups = sources <= kernels::kGroup ? 0 : div_ceil(sources, kernels::kGroup);
+    Result<Arena> arena = Arena::map((sources + 2) * stride + groups * wide_stride);
     if (!arena) return tl::unexpected(arena.error());
     ReduceBuffers buffers;
     buffers.arena_ = std::move(*arena);
@@ -89,11 +92,34 @@ class ReduceBuffers {
       buffers.writable_.push_back(p);
       buffers.pointers_.push_back(p);
     }
+    for (size_t g = 0; g < groups; ++g, p += wide_stride) buffers.partials_.push_back(p);
     buffers.destination_ = p;
     buffers.expected_ = p + stride;
+    buffers.fill(t);
     return buffers;
   }
 
+  // Reduces the sources to `out` as a reducer does, by calls fold(stage, sources, out).
+  template <class Fold>
+  void reduce(const Fold& fold, std::byte* out) const {
+    const std::span sources(pointers_);
+    if (partials_.empty()) return fold(kernels::Stage::kWhole, sources, out);
+    for (size_t g = 0; g < partials_.size(); ++g) {
+      const size_t first = g * kernels::kGroup;
+      fold(kernels::Stage::kPartial,
+           sources.subspan(first, std::min(kernels::kGroup, sources.size() - first)), partials_[g]);
+    }
+    std::array<const std::byte*, kernels::kMaxSources> groups;
+    std::ranges::copy(partials_, groups.begin());
+    fold(kernels::Stage::kFinish, std::span<const std::byte* const>(groups).first(partials_.size()), out);
+  }
+
+  [[nodiscard]] std::span<const std::byte* const> sources() const { return pointers_; }
+  [[nodiscard]] std::byte* destination() const { return destination_; }
+  [[nodiscard]] std::byte* expected() const { return expected_; }
+  [[nodiscard]] size_t bytes() const { return bytes_; }
+
+ private:
   // Fills the sources with random numbers of `t`. Floats are normal and of similar size, because special
   // values may change the speed.
   void fill(wire::DType t) {
@@ -108,12 +134,6 @@ class ReduceBuffers {
     }
   }
 
-  [[nodiscard]] std::span<const std::byte* const> sources() const { return pointers_; }
-  [[nodiscard]] std::byte* destination() const { return destination_; }
-  [[nodiscard]] std::byte* expected() const { return expected_; }
-  [[nodiscard]] size_t bytes() const { return bytes_; }
-
- private:
   // Blocks of values with a standard normal distribution.
   void fill_blocks(wire::DType t, std::mt19937_64& random) {
     std::normal_distribution<float> normal;
@@ -129,6 +149,7 @@ class ReduceBuffers {
   Arena arena_;
   std::vector<std::byte*> writable_;
   std::vector<const std::byte*> pointers_;
+  std::vector<std::byte*> partials_;  // none up to eight sources
   std::byte* destination_ = nullptr;
   std::byte* expected_ = nullptr;
   size_t bytes_ = 0;
@@ -138,6 +159,7 @@ struct ReduceRow {
   wire::DType type;
   wire::Op op;
   const char* target;
+  wire::SumOrder order;
   double fold_gbps = 0;       // 10^9 bytes of all sources per second, median of the rounds
   double load_only_gbps = 0;  // 10^9 bytes loaded per second
   double memcpy_gbps = 0;     // 10^9 bytes copied per second, one source after another to the destination
@@ -150,9 +172,11 @@ struct ReduceRow {
 // Class RowMeasurement measures one row: fold, load-only loop and memcpy in each round, then the check.
 class RowMeasurement {
  public:
-  RowMeasurement(const ReduceBuffers& buffers, wire::DType t, wire::Op op, const kernels::FoldTarget& target)
-      : buffers_(buffers), row_{.type = t, .op = op, .target = target.name} {
-    function_ = target.find(t, op, kernels::Stage::kWhole);
+  RowMeasurement(const ReduceBuffers& buffers, wire::DType t, wire::Op op, const kernels::FoldTarget& target,
+                 wire::SumOrder order)
+      : buffers_(buffers), row_{.type = t, .op = op, .target = target.name, .order = order} {
+    for (const auto stage : {kernels::Stage::kWhole, kernels::Stage::kPartial, kernels::Stage::kFinish})
+      functions_[static_cast<size_t>(stage)] = target.find(t, op, stage, order);
     count_ = buffers.bytes() / wire::size_of(t);
     bytes_ = count_ * wire::size_of(t);
     fold_repeats_ = find_repeats([&] { fold(); });
@@ -186,8 +210,11 @@ class RowMeasurement {
 
     std::memset(buffers_.destination(), 0xa5, bytes_);
     fold();
-    kernels::reference_fold(row_.type, row_.op, kernels::Stage::kWhole, buffers_.sources(), count_, divisor(),
-                            buffers_.expected());
+    buffers_.reduce(
+        [this](kernels::Stage stage, std::span<const std::byte* const> sources, std::byte* out) {
+          kernels::reference_fold(row_.type, row_.op, stage, row_.order, sources, count_, divisor(), out);
+        },
+        buffers_.expected());
     for (size_t i = 0; i < bytes_; i += size) {
       if (std::memcmp(buffers_.destination() + i, buffers_.expected() + i, size) != 0) ++row_.wrong;
     }
@@ -196,7 +223,13 @@ class RowMeasurement {
 
  private:
   [[nodiscard]] uint32_t divisor() const { return static_cast<uint32_t>(buffers_.sources().size()); }
-  void fold() const { function_(buffers_.sources(), count_, divisor(), buffers_.destination()); }
+  void fold() const {
+    buffers_.reduce(
+        [this](kernels::Stage stage, std::span<const std::byte* const> sources, std::byte* out) {
+          functions_[static_cast<size_t>(stage)](sources, count_, divisor(), out);
+        },
+        buffers_.destination());
+  }
   void load() { sink_ = kernels::load_only(buffers_.sources(), bytes_); }
   void copy() const {
     for (const std::byte* source : buffers_.sources()) std::memcpy(buffers_.destination(), source, bytes_);
@@ -204,7 +237,7 @@ class RowMeasurement {
 
   const ReduceBuffers& buffers_;
   ReduceRow row_;
-  kernels::FoldFunction function_ = nullptr;
+  std::array<kernels::FoldFunction, 3> functions_{};  // by stage
   size_t count_ = 0, bytes_ = 0;
   size_t fold_repeats_ = 0, load_repeats_ = 0, copy_repeats_ = 0;
   volatile uint32_t sink_ = 0;
@@ -217,15 +250,16 @@ std::vector<ReduceRow> measure_types(const ReduceBenchOptions& options, const st
                                      const std::vector<kernels::FoldTarget>& targets) {
   std::vector<ReduceBuffers> buffers;  // one of each type
   for (const wire::DType t : types) {
-    buffers.push_back(value_or_fail(ReduceBuffers::make(options.sources, options.bytes), kExitFailure));
-    buffers.back().fill(t);
+    buffers.push_back(value_or_fail(ReduceBuffers::make(options.sources, options.bytes, t), kExitFailure));
   }
   std::vector<RowMeasurement> measurements;
   for (size_t i = 0; i < types.size(); ++i) {
     for (const wire::Op op : ops) {
       if (!wire::is_supported(types[i], op)) continue;
-      for (const kernels::FoldTarget& target : targets)
-        measurements.emplace_back(buffers[i], types[i], op, target);
+      for (const kernels::FoldTarget& target : targets) {
+        for (const wire::SumOrder order : options.orders)
+          measurements.emplace_back(buffers[i], types[i], op, target, order);
+      }
     }
   }
   const Nanos end = monotonic_now() + options.budget * static_cast<Nanos>(measurements.size());
@@ -273,14 +307,15 @@ void print_header(const ReduceBenchOptions& options, const MachineFacts& machine
       "# only; ratio: in / load; Gval/s: 10^9 values of all sources per second. Medians over interleaved\n");
   fmt::print("# rounds of fold, load and memcpy, interleaved between the types too if types are listed.\n");
   fmt::print("# wrong: elements that differ from the scalar reference.\n#\n");
-  fmt::print("# {:<11}{:<6}{:<9}{:>10}{:>9}{:>12}{:>8}{:>14}{:>8}{:>8}\n", "type", "op", "target", "in GB/s",
-             "Gval/s", "load GB/s", "ratio", "memcpy GB/s", "rounds", "#wrong");
+  fmt::print("# {:<11}{:<6}{:<9}{:<8}{:>10}{:>9}{:>12}{:>8}{:>14}{:>8}{:>8}\n", "type", "op", "target",
+             "order", "in GB/s", "Gval/s", "load GB/s", "ratio", "memcpy GB/s", "rounds", "#wrong");
 }
 
 void print_row(const ReduceRow& row) {
-  fmt::print("  {:<11}{:<6}{:<9}{:>10.2f}{:>9.2f}{:>12.2f}{:>8.2f}{:>14.2f}{:>8}{:>8}\n",
-             wire::to_string(row.type), wire::to_string(row.op), row.target, row.fold_gbps, row.gvalues,
-             row.load_only_gbps, row.ratio, row.memcpy_gbps, row.rounds, row.wrong);
+  fmt::print("  {:<11}{:<6}{:<9}{:<8}{:>10.2f}{:>9.2f}{:>12.2f}{:>8.2f}{:>14.2f}{:>8}{:>8}\n",
+             wire::to_string(row.type), wire::to_string(row.op), row.target, wire::to_string(row.order),
+             row.fold_gbps, row.gvalues, row.load_only_gbps, row.ratio, row.memcpy_gbps, row.rounds,
+             row.wrong);
   std::fflush(stdout);
 }
 
@@ -288,6 +323,7 @@ nlohmann::ordered_json row_json(const ReduceRow& row) {
   return {{"type", std::string(wire::to_string(row.type))},
           {"op", std::string(wire::to_string(row.op))},
           {"target", row.target},
+          {"order", std::string(wire::to_string(row.order))},
           {"in_gbps", row.fold_gbps},
           {"in_gvalues_per_s", row.gvalues},
           {"load_only_gbps", row.load_only_gbps},
@@ -298,9 +334,9 @@ nlohmann::ordered_json row_json(const ReduceRow& row) {
 }
 
 std::string row_csv(const ReduceRow& row) {
-  return fmt::format("{},{},{},{},{},{},{},{},{},{}\n", wire::to_string(row.type), wire::to_string(row.op),
-                     row.target, row.fold_gbps, row.gvalues, row.load_only_gbps, row.ratio, row.memcpy_gbps,
-                     row.rounds, row.wrong);
+  return fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", wire::to_string(row.type), wire::to_string(row.op),
+                     row.target, wire::to_string(row.order), row.fold_gbps, row.gvalues, row.load_only_gbps,
+                     row.ratio, row.memcpy_gbps, row.rounds, row.wrong);
 }
 
 void write_json(const ReduceBenchOptions& options, const MachineFacts& machine,
@@ -316,16 +352,17 @@ void write_json(const ReduceBenchOptions& options, const MachineFacts& machine,
 }  // namespace
 
 int run_reduce_bench(const ReduceBenchOptions& options) {
-  if (options.sources < 1 || options.sources > kMaxSources || options.bytes < wire::kBlockBytes) {
+  if (options.sources < 1 || options.sources > kMaxRanks || options.bytes < wire::kBlockBytes) {
     throw Failure(kExitUsage, fmt::format("{} sources of {} B; expected 1 to {} sources of at least {} B",
-                                          options.sources, options.bytes, kMaxSources, wire::kBlockBytes));
+                                          options.sources, options.bytes, kMaxRanks, wire::kBlockBytes));
   }
   const std::vector<kernels::FoldTarget> targets = choose_targets(options.targets);
   const MachineFacts machine = machine_facts("");
   print_header(options, machine);
   size_t wrong = 0;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  std::string csv = "type,op,target,in_gbps,in_gvalues_per_s,load_only_gbps,ratio,memcpy_gbps,rounds,wrong\n";
+  std::string csv =
+      "type,op,target,order,in_gbps,in_gvalues_per_s,load_only_gbps,ratio,memcpy_gbps,rounds,wrong\n";
   const auto ops = or_all<wire::Op, wire::kOpCount>(options.ops);
   const auto measure = [&](const std::vector<wire::DType>& types) {
     for (const ReduceRow& row : measure_types(options, types, ops, targets)) {

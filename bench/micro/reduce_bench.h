@@ -10,6 +10,7 @@
 
 #include "core/units.h"
 #include "wire/dtype.h"
+#include "wire/sum_order.h"
 
 namespace sluice::bench {
 
@@ -18,8 +19,9 @@ struct ReduceBenchOptions {
   std::vector<wire::Op> ops;       // empty: all
   // Names of kernels::fold_targets(); empty: the best target; "all": every target.
   std::vector<std::string> targets;
+  std::vector<wire::SumOrder> orders = {wire::SumOrder::kTree};
   size_t bytes = 256 * kKiB;          // per source; rounded down to whole elements
-  size_t sources = 8;                 // 1..256
+  size_t sources = 8;                 // 1..2048; more than eight in groups, as a reducer does
   Nanos budget = 200 * kMillisecond;  // minimum time per row; at least 5 rounds
   std::string json_path;              // output files; empty: none
   std::string csv_path;

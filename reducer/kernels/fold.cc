@@ -12,16 +12,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace sluice::kernels::HWY_NAMESPACE {
 
-FoldFunction find(wire::DType t, wire::Op op, Stage stage) noexcept {
+FoldFunction find(wire::DType t, wire::Op op, Stage stage, wire::SumOrder order) noexcept {
   switch (t) {
     case wire::DType::kF32:
-    case wire::DType::kF64: return find_float(t, op, stage);
+    case wire::DType::kF64: return find_float(t, op, stage, order);
     case wire::DType::kF16:
-    case wire::DType::kBf16: return find_half(t, op, stage);
+    case wire::DType::kBf16: return find_half(t, op, stage, order);
     case wire::DType::kF8e4m3:
-    case wire::DType::kF8e5m2: return find_fp8(t, op, stage);
+    case wire::DType::kF8e5m2: return find_fp8(t, op, stage, order);
     case wire::DType::kMxfp8:
-    case wire::DType::kInt8Block: return find_block(t, op, stage);
+    case wire::DType::kInt8Block: return find_block(t, op, stage, order);
     case wire::DType::kI8:
     case wire::DType::kU8:
     case wire::DType::kI32:
@@ -50,8 +50,8 @@ std::span<const FoldTarget> fold_targets() noexcept {
   return runnable.all();
 }
 
-FoldFunction find_fold(wire::DType t, wire::Op op, Stage stage) noexcept {
-  return fold_targets().front().find(t, op, stage);
+FoldFunction find_fold(wire::DType t, wire::Op op, Stage stage, wire::SumOrder order) noexcept {
+  return fold_targets().front().find(t, op, stage, order);
 }
 
 }  // namespace sluice::kernels

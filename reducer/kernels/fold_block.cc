@@ -13,13 +13,15 @@
 #include "reducer/kernels/blocks/int8_block-inl.h"
 #include "reducer/kernels/blocks/mxfp8-inl.h"
 #include "reducer/kernels/combine-inl.h"
+#include "reducer/kernels/elements-inl.h"
 #include "reducer/kernels/families-inl.h"
+#include "reducer/kernels/fold_tree-inl.h"
 #include "wire/payload/block_codec.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::kernels::HWY_NAMESPACE {
 
-// Sums partial sums of blocks, as Codec::sum does blocks.
+// Sums partial sums of blocks in source order, as Codec::sum does blocks.
 struct PartialSums {
   static HWY_INLINE void sum(BlockSources sources, size_t offset, float* HWY_RESTRICT values) {
     const DF df;
@@ -29,6 +31,47 @@ struct PartialSums {
       for (const std::byte* source : sources.subspan(1)) all = hn::Add(all, load(df, source + at));
       hn::Store(all, df, values + i);
     }
+  }
+};
+
+// Sums partial sums of blocks as a tree.
+struct PartialTree {
+  static HWY_INLINE void sum(BlockSources sources, size_t offset, float* HWY_RESTRICT values) {
+    if (sources.size() <= kMostInSequence) return PartialSums::sum(sources, offset, values);
+    const std::byte* at[kMaxSources];
+    for (size_t k = 0; k < sources.size(); ++k) at[k] = sources[k] + offset;
+    fold_tree<Plain<float>, FloatSum<DF>, false, false, false>({at, sources.size()}, wire::kBlockValues, 1,
+                                                               reinterpret_cast<std::byte*>(values));
+  }
+};
+
+// Sums blocks as a tree; more than eight in blocks of eight.
+template <class Codec>
+struct BlockTree {
+  static HWY_INLINE void sum(BlockSources sources, size_t offset, float* HWY_RESTRICT values) {
+    if (sources.size() <= kernels::kGroup) return sum_group(sources, offset, values);
+    sum_groups(sources, offset, values);
+  }
+
+ private:
+  static HWY_NOINLINE void sum_group(BlockSources sources, size_t offset, float* HWY_RESTRICT values) {
+    if (sources.size() <= kMostInSequence) return Codec::sum(sources, offset, values);
+    static constexpr decltype(&Codec::template tree<4>) kTrees[] = {
+        Codec::template tree<4>, Codec::template tree<5>, Codec::template tree<6>, Codec::template tree<7>,
+        Codec::template tree<8>};
+    kTrees[sources.size() - kMostInSequence - 1](sources.data(), offset, values);
+  }
+  static HWY_NOINLINE void sum_groups(BlockSources sources, size_t offset, float* HWY_RESTRICT values) {
+    alignas(64) float sums[kMaxSources / kernels::kGroup][wire::kBlockValues];
+    const std::byte* at[kMaxSources / kernels::kGroup];
+    size_t groups = 0;
+    for (size_t first = 0; first < sources.size(); first += kernels::kGroup, ++groups) {
+      const size_t rest = sources.size() - first;
+      sum_group(sources.subspan(first, rest < kernels::kGroup ? rest : kernels::kGroup), offset,
+                sums[groups]);
+      at[groups] = reinterpret_cast<const std::byte*>(sums[groups]);
+    }
+    PartialTree::sum({at, groups}, 0, values);
   }
 };
 
@@ -49,43 +92,56 @@ HWY_INLINE void store_canonical(const float* values, std::byte* destination) {
     store(canonical(df, hn::Load(df, values + i)), df, destination + i * sizeof(float));
 }
 
-// A FoldFunction. An element is a block, or the f32 partial sums of a block.
-template <class Codec, Stage kStage, bool kAvg>
+// Not inlined into each fold, where a call per block does not count.
+template <class Codec>
+HWY_NOINLINE void encode_block(const float* HWY_RESTRICT values, std::byte* block) {
+  Codec::encode(values, block);
+}
+
+// A FoldFunction. An element is a block, or the f32 partial sums of a block. Sums: how they are added.
+template <class Sums, class Codec, Stage kStage, bool kAvg>
 void fold_blocks(std::span<const std::byte* const> sources, size_t count, uint32_t divisor,
                  std::byte* destination) noexcept {
-  using Source = std::conditional_t<kStage == Stage::kFinish, PartialSums, Codec>;
   constexpr size_t kWide = wire::kBlockValues * sizeof(float);
   constexpr size_t kIn = kStage == Stage::kFinish ? kWide : wire::kBlockBytes;
   constexpr size_t kOut = kStage == Stage::kPartial ? kWide : wire::kBlockBytes;
   alignas(64) float values[wire::kBlockValues];
   for (size_t i = 0; i < count; ++i) {
-    Source::sum(sources, i * kIn, values);
+    Sums::sum(sources, i * kIn, values);
     if constexpr (kStage == Stage::kPartial) {
       store_canonical(values, destination + i * kOut);
     } else {
       if constexpr (kAvg) divide(values, divisor);
-      Codec::encode(values, destination + i * kOut);
+      encode_block<Codec>(values, destination + i * kOut);
     }
   }
 }
 
-template <class Codec>
-FoldFunction find_blocks(wire::Op op, Stage stage) noexcept {
-  const bool is_avg = op == wire::Op::kAvg;
-  if (op != wire::Op::kSum && !is_avg) return nullptr;
+template <class Codec, class Blocks, class Partials>
+FoldFunction find_blocks(bool is_avg, Stage stage) noexcept {
   switch (stage) {
     case Stage::kWhole:
-      return is_avg ? fold_blocks<Codec, Stage::kWhole, true> : fold_blocks<Codec, Stage::kWhole, false>;
-    case Stage::kPartial: return fold_blocks<Codec, Stage::kPartial, false>;
+      return is_avg ? fold_blocks<Blocks, Codec, Stage::kWhole, true>
+                    : fold_blocks<Blocks, Codec, Stage::kWhole, false>;
+    case Stage::kPartial: return fold_blocks<Blocks, Codec, Stage::kPartial, false>;
     case Stage::kFinish:
-      return is_avg ? fold_blocks<Codec, Stage::kFinish, true> : fold_blocks<Codec, Stage::kFinish, false>;
+      return is_avg ? fold_blocks<Partials, Codec, Stage::kFinish, true>
+                    : fold_blocks<Partials, Codec, Stage::kFinish, false>;
   }
   return nullptr;
 }
 
-FoldFunction find_block(wire::DType t, wire::Op op, Stage stage) noexcept {
-  return t == wire::DType::kMxfp8 ? find_blocks<Mxfp8Codec>(op, stage)
-                                  : find_blocks<Int8BlockCodec>(op, stage);
+template <class Codec>
+FoldFunction find_ordered(wire::Op op, Stage stage, wire::SumOrder order) noexcept {
+  const bool is_avg = op == wire::Op::kAvg;
+  if (op != wire::Op::kSum && !is_avg) return nullptr;
+  return order == wire::SumOrder::kTree ? find_blocks<Codec, BlockTree<Codec>, PartialTree>(is_avg, stage)
+                                        : find_blocks<Codec, Codec, PartialSums>(is_avg, stage);
+}
+
+FoldFunction find_block(wire::DType t, wire::Op op, Stage stage, wire::SumOrder order) noexcept {
+  return t == wire::DType::kMxfp8 ? find_ordered<Mxfp8Codec>(op, stage, order)
+                                  : find_ordered<Int8BlockCodec>(op, stage, order);
 }
 
 }  // namespace sluice::kernels::HWY_NAMESPACE

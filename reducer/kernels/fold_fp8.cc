@@ -11,9 +11,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace sluice::kernels::HWY_NAMESPACE {
 
-FoldFunction find_fp8(wire::DType t, wire::Op op, Stage stage) noexcept {
-  return t == wire::DType::kF8e4m3 ? find_small_float<E4m3, int8_t, kE4m3Format>(op, stage)
-                                   : find_small_float<E5m2, int8_t, kE5m2Format>(op, stage);
+FoldFunction find_fp8(wire::DType t, wire::Op op, Stage stage, wire::SumOrder order) noexcept {
+  return t == wire::DType::kF8e4m3 ? find_small_float<E4m3, int8_t, kE4m3Format>(op, stage, order)
+                                   : find_small_float<E5m2, int8_t, kE5m2Format>(op, stage, order);
 }
 
 }  // namespace sluice::kernels::HWY_NAMESPACE

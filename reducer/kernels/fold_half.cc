@@ -11,9 +11,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace sluice::kernels::HWY_NAMESPACE {
 
-FoldFunction find_half(wire::DType t, wire::Op op, Stage stage) noexcept {
-  return t == wire::DType::kF16 ? find_small_float<F16, int16_t, kF16Format>(op, stage)
-                                : find_small_float<Bf16, int16_t, kBf16Format>(op, stage);
+FoldFunction find_half(wire::DType t, wire::Op op, Stage stage, wire::SumOrder order) noexcept {
+  return t == wire::DType::kF16 ? find_small_float<F16, int16_t, kF16Format>(op, stage, order)
+                                : find_small_float<Bf16, int16_t, kBf16Format>(op, stage, order);
 }
 
 }  // namespace sluice::kernels::HWY_NAMESPACE

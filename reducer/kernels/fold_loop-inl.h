@@ -1,5 +1,5 @@
-// The loop of all folds: one pass over n sources, for a kind of element (elements-inl.h) and an operation
-// (combine-inl.h). Compiled once per target.
+// The loop of folds in source order: one pass over n sources, for a kind of element (elements-inl.h) and an
+// operation (combine-inl.h). Compiled once per target.
 #include "reducer/kernels/targets.h"
 //
 #include <cstddef>
@@ -152,8 +152,8 @@ HWY_NOINLINE void tail(const std::byte* const* sources, size_t n, size_t i, size
 
 // A FoldFunction.
 template <class Kind, class O, bool kWideIn = false, bool kWideOut = false>
-void fold(std::span<const std::byte* const> sources, size_t count, uint32_t divisor,
-          std::byte* destination) noexcept {
+HWY_NOINLINE void fold(std::span<const std::byte* const> sources, size_t count, uint32_t divisor,
+                       std::byte* destination) noexcept {
   using Single = Step<Kind, O, kWideIn, kWideOut>;
   // Four or eight vectors of sums: AVX2 has 16 registers.
   using Wide = std::conditional_t<(sizeof(typename Single::Accumulator) > 2 * sizeof(typename O::V)),

@@ -14,6 +14,7 @@ namespace {
 
 using wire::DType;
 using wire::Op;
+using wire::SumOrder;
 
 template <class T>
 T read(const std::byte* p) {
@@ -98,17 +99,30 @@ T divide(T sum, uint32_t divisor) {
   }
 }
 
+// The result over `sources`, in an order. `value_of` returns the value of a source, `combine` that of two.
+template <class ValueOf, class Combine>
+auto fold_in_order(SumOrder order, std::span<const std::byte* const> sources, const ValueOf& value_of,
+                   const Combine& combine) {
+  const size_t last = sources.size() - 1;
+  if (last == 0) return value_of(sources[0]);
+  // All but the last source, or the largest power of two that leaves at least one.
+  const size_t left = order == SumOrder::kGroups ? last : std::bit_floor(last);
+  return combine(fold_in_order(order, sources.first(left), value_of, combine),
+                 fold_in_order(order, sources.subspan(left), value_of, combine));
+}
+
 template <class Element>
-void fold(Op op, Stage stage, std::span<const std::byte* const> sources, size_t count, uint32_t divisor,
-          std::byte* destination) {
+void fold(Op op, Stage stage, SumOrder order, std::span<const std::byte* const> sources, size_t count,
+          uint32_t divisor, std::byte* destination) {
   using Accumulator = typename Element::Accumulator;
   const auto load = [stage](const std::byte* source, size_t i) {
     return stage == Stage::kFinish ? read<Accumulator>(source + i * sizeof(Accumulator))
                                    : Element::load(source + i * Element::kBytes);
   };
   for (size_t i = 0; i < count; ++i) {
-    Accumulator sum = load(sources[0], i);
-    for (const std::byte* source : sources.subspan(1)) sum = combine(op, sum, load(source, i));
+    Accumulator sum = fold_in_order(
+        order, sources, [&](const std::byte* source) { return load(source, i); },
+        [&](Accumulator a, Accumulator b) { return combine(op, a, b); });
     if (op == Op::kAvg && stage != Stage::kPartial) sum = divide(sum, divisor);
     if (stage == Stage::kPartial) {
       Plain<Accumulator>::store(destination + i * sizeof(Accumulator), sum);
@@ -119,8 +133,8 @@ void fold(Op op, Stage stage, std::span<const std::byte* const> sources, size_t 
 }
 
 // An element is a block, or the 256 partial sums of a block.
-void fold_blocks(DType t, Op op, Stage stage, std::span<const std::byte* const> sources, size_t count,
-                 uint32_t divisor, std::byte* destination) {
+void fold_blocks(DType t, Op op, Stage stage, SumOrder order, std::span<const std::byte* const> sources,
+                 size_t count, uint32_t divisor, std::byte* destination) {
   using Values = std::array<float, wire::kBlockValues>;
   const auto load = [t, stage](const std::byte* source, size_t i) {
     Values values;
@@ -132,11 +146,12 @@ void fold_blocks(DType t, Op op, Stage stage, std::span<const std::byte* const> 
     return values;
   };
   for (size_t i = 0; i < count; ++i) {
-    Values sums = load(sources[0], i);
-    for (const std::byte* source : sources.subspan(1)) {
-      const Values values = load(source, i);
-      for (size_t k = 0; k < sums.size(); ++k) sums[k] = combine(op, sums[k], values[k]);
-    }
+    Values sums = fold_in_order(
+        order, sources, [&](const std::byte* source) { return load(source, i); },
+        [&](Values a, const Values& b) {
+          for (size_t k = 0; k < a.size(); ++k) a[k] = combine(op, a[k], b[k]);
+          return a;
+        });
     if (stage == Stage::kPartial) {
       for (float& sum : sums) sum = canonical(sum);
       std::memcpy(destination + i * sizeof sums, sums.data(), sizeof sums);
@@ -182,10 +197,10 @@ uint32_t reference_round(const FloatFormat& format, float value) noexcept {
   return static_cast<uint32_t>(sign | std::min(magnitude, format.overflow));
 }
 
-void reference_fold(DType t, Op op, Stage stage, std::span<const std::byte* const> sources, size_t count,
-                    uint32_t divisor, std::byte* destination) noexcept {
+void reference_fold(DType t, Op op, Stage stage, SumOrder order, std::span<const std::byte* const> sources,
+                    size_t count, uint32_t divisor, std::byte* destination) noexcept {
   const auto run = [&](auto element) {
-    fold<decltype(element)>(op, stage, sources, count, divisor, destination);
+    fold<decltype(element)>(op, stage, order, sources, count, divisor, destination);
   };
   switch (t) {
     case DType::kI8: return run(Plain<int8_t>{});
@@ -201,7 +216,7 @@ void reference_fold(DType t, Op op, Stage stage, std::span<const std::byte* cons
     case DType::kF8e4m3: return run(Small<uint8_t, kE4m3Format>{});
     case DType::kF8e5m2: return run(Small<uint8_t, kE5m2Format>{});
     case DType::kMxfp8:
-    case DType::kInt8Block: return fold_blocks(t, op, stage, sources, count, divisor, destination);
+    case DType::kInt8Block: return fold_blocks(t, op, stage, order, sources, count, divisor, destination);
   }
 }
 

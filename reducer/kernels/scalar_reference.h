@@ -10,6 +10,7 @@
 #include "reducer/kernels/float_format.h"
 #include "reducer/kernels/fold.h"
 #include "wire/dtype.h"
+#include "wire/sum_order.h"
 
 namespace sluice::kernels {
 
@@ -21,7 +22,8 @@ namespace sluice::kernels {
 [[nodiscard]] uint32_t reference_round(const FloatFormat& format, float value) noexcept;
 
 // Same arguments as FoldFunction.
-void reference_fold(wire::DType t, wire::Op op, Stage stage, std::span<const std::byte* const> sources,
-                    size_t count, uint32_t divisor, std::byte* destination) noexcept;
+void reference_fold(wire::DType t, wire::Op op, Stage stage, wire::SumOrder order,
+                    std::span<const std::byte* const> sources, size_t count, uint32_t divisor,
+                    std::byte* destination) noexcept;
 
 }  // namespace sluice::kernels

@@ -6,6 +6,7 @@
 #include "reducer/kernels/elements-inl.h"
 #include "reducer/kernels/fold.h"
 #include "reducer/kernels/fold_loop-inl.h"
+#include "reducer/kernels/fold_tree-inl.h"
 
 #if defined(SLUICE_REDUCER_KERNELS_SMALL_FLOAT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_REDUCER_KERNELS_SMALL_FLOAT_INL_H_
@@ -37,7 +38,8 @@ FoldFunction find_order(Stage stage) noexcept {
 }
 
 template <class Kind, class Signed, const FloatFormat& kFormat>
-FoldFunction find_small_float(wire::Op op, Stage stage) noexcept {
+FoldFunction find_small_float(wire::Op op, Stage stage, wire::SumOrder order) noexcept {
+  if (is_tree(op, order)) return find_tree<Kind>(op, stage);
   switch (op) {
     case wire::Op::kSum: return at_stage<Kind, FloatSum<DF>>(stage);
     case wire::Op::kProd: return at_stage<Kind, FloatProd<DF>>(stage);

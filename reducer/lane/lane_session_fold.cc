@@ -73,7 +73,8 @@ size_t LaneSession::fold_slice(const FoldTask& task, size_t output_budget, bool&
   std::byte* const out =
       (stage == kernels::Stage::kPartial ? arena_.partial(task.slot, task.group) : arena_.result(task.slot)) +
       task_element_ * out_size;
-  const kernels::FoldFunction function = kernels::find_fold(h.wire_dtype, h.op, stage);
+  const kernels::FoldFunction function =
+      kernels::find_fold(h.wire_dtype, h.op, stage, wire::SumOrder::kGroups);
   if (health_ != nullptr && stage != kernels::Stage::kFinish) {
     fold_and_scan(task, function, sources, count, out_size, out);
   } else {

@@ -27,12 +27,14 @@ void fuzz_one(Input in) {
   for (const Bytes& bytes : storage) sources.push_back(bytes.data());
 
   Bytes expected(count * out_size);
-  kernels::reference_fold(type, op, stage, sources, count, divisor, expected.data());
-  SLUICE_ASSERT(is_wide || wire::are_valid_blocks(type, expected));
-  for (const kernels::FoldTarget& target : kernels::fold_targets()) {
-    Bytes result(expected.size());
-    target.find(type, op, stage)(sources, count, divisor, result.data());
-    SLUICE_ASSERT(result == expected);
+  for (const wire::SumOrder order : {wire::SumOrder::kTree, wire::SumOrder::kGroups}) {
+    kernels::reference_fold(type, op, stage, order, sources, count, divisor, expected.data());
+    SLUICE_ASSERT(is_wide || wire::are_valid_blocks(type, expected));
+    for (const kernels::FoldTarget& target : kernels::fold_targets()) {
+      Bytes result(expected.size());
+      target.find(type, op, stage, order)(sources, count, divisor, result.data());
+      SLUICE_ASSERT(result == expected);
+    }
   }
 }
 

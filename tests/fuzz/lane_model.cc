@@ -206,8 +206,8 @@ Bytes sum_in_order(const FrameHeader& h, std::span<const std::byte* const> paylo
   constexpr size_t kGroup = 8;
   const size_t count = h.length / wire::size_of(h.wire_dtype);
   const auto fold = [&](kernels::Stage stage, std::span<const std::byte* const> sources, Bytes& out) {
-    kernels::reference_fold(h.wire_dtype, h.op, stage, sources, count, static_cast<uint32_t>(payloads.size()),
-                            out.data());
+    kernels::reference_fold(h.wire_dtype, h.op, stage, wire::SumOrder::kGroups, sources, count,
+                            static_cast<uint32_t>(payloads.size()), out.data());
   };
   const bool whole = payloads.size() <= kGroup;
   std::vector<Bytes> groups;

@@ -34,6 +34,7 @@ void add_bench_reduce(CLI::App& bench, Command& chosen) {
     bench::ReduceBenchOptions options;
     std::vector<std::string> types;
     std::vector<std::string> ops;
+    std::vector<std::string> orders = {"tree"};
     uint64_t size = 256 * kKiB;
   };
   auto flags = std::make_shared<Flags>();
@@ -42,8 +43,10 @@ void add_bench_reduce(CLI::App& bench, Command& chosen) {
   set.list("-o,--op", flags->ops, "operators; empty: all");
   set.list("--targets", flags->options.targets,
            "instruction sets, as listed by sluice --version, or \"all\"; empty: the best one");
+  set.list("--order", flags->orders, "orders of sums: tree, groups (of earlier releases)");
   set.size("--size", flags->size, "bytes of each source");
-  set.number("--sources", flags->options.sources, "number of buffers to sum, 1..256");
+  set.number("--sources", flags->options.sources,
+             "number of buffers to sum, 1..2048; more than 8 in groups, as a reducer does");
   set.duration("--budget", flags->options.budget, "minimum measuring time per row");
   set.output_file("--json", flags->options.json_path, "write results as JSON");
   set.output_file("--csv", flags->options.csv_path, "write results as CSV, one line per row of the table");
@@ -52,6 +55,8 @@ void add_bench_reduce(CLI::App& bench, Command& chosen) {
     options.bytes = f.size;
     parse_names(f.types, wire::parse_dtype, options.types, "data type");
     parse_names(f.ops, wire::parse_op, options.ops, "operator");
+    options.orders.clear();
+    parse_names(f.orders, wire::parse_sum_order, options.orders, "order");
     return bench::run_reduce_bench(options);
   });
 }

@@ -3,7 +3,9 @@
 // A codec (Mxfp8Codec, Int8BlockCodec) is a struct with these members:
 //   kGroup, kScaleBytes  values per scale, bytes per scale
 //   decode(scale, codes) the values of one vector of codes; any bytes are valid
-//   sum                  overwrites the 256 values with the sum of the blocks at `offset` of all sources
+//   sum                  overwrites the 256 values with the sum of the blocks at `offset` of all sources, in
+//                        source order
+//   tree<n>              the same of n sources, at most eight, as a balanced binary tree (fold_tree-inl.h)
 //   encode               encodes 256 values as one block
 // `values` is aligned to vectors.
 #include "reducer/kernels/targets.h"
@@ -13,6 +15,7 @@
 
 #include "hwy/highway.h"
 #include "reducer/kernels/convert-inl.h"
+#include "reducer/kernels/fold_tree-inl.h"
 #include "reducer/kernels/vectors-inl.h"
 #include "wire/payload/block_codec.h"
 
@@ -79,6 +82,66 @@ HWY_INLINE void add_products(const Terms& terms, size_t count, float* HWY_RESTRI
         sums[v] = hn::MulAdd(term.code(v * kLanes), term.factor(v * kLanes), sums[v]);
     }
     for (size_t v = 0; v < kBlockVectors; ++v) hn::Store(sums[v], df, values + at + v * kLanes);
+  }
+}
+
+// The tree over the values at `at` of blocks with any bytes.
+template <class Codec>
+VF tree_any(const std::byte* const* sources, size_t n, size_t offset, size_t at) {
+  if (n == 1) {
+    const std::byte* const block = sources[0] + offset;
+    return Codec::decode(block + at / Codec::kGroup * Codec::kScaleBytes,
+                         block + wire::kBlockScaleBytes + at);
+  }
+  const size_t left = left_of(n);
+  const VF sum = tree_any<Codec>(sources, left, offset, at);
+  return hn::Add(sum, tree_any<Codec>(sources + left, n - left, offset, at));
+}
+
+// Codec::tree for blocks with any bytes. See sum_any().
+template <class Codec>
+HWY_NOINLINE void tree_sum_any(BlockSources sources, size_t offset, float* HWY_RESTRICT values) {
+  const DF df;
+  for (size_t at = 0; at < wire::kBlockValues; at += hn::MaxLanes(df))
+    hn::Store(tree_any<Codec>(sources.data(), sources.size(), offset, at), df, values + at);
+}
+
+// The tree over the products of terms kFirst .. kFirst + kCount - 1.
+template <size_t kFirst, size_t kCount, class Term>
+HWY_INLINE VF tree_of_products(const Term* terms, const VF* factors, size_t i) {
+  if constexpr (kCount == 1) {
+    return hn::Mul(terms[kFirst].code(i), factors[kFirst]);
+  } else {
+    constexpr size_t kLeft = left_of(kCount);
+    const VF left = tree_of_products<kFirst, kLeft>(terms, factors, i);
+    if constexpr (kCount - kLeft == 1) {
+      return hn::MulAdd(terms[kFirst + kLeft].code(i), factors[kFirst + kLeft], left);
+    } else {
+      return hn::Add(left, tree_of_products<kFirst + kLeft, kCount - kLeft>(terms, factors, i));
+    }
+  }
+}
+
+// Overwrites `values` with the tree over the products of kCount blocks. `terms` and the products are those of
+// add_products().
+template <size_t kCount, size_t kGroupValues, class Terms>
+HWY_INLINE void add_product_tree(const Terms& terms, float* HWY_RESTRICT values) {
+  const DF df;
+  constexpr size_t kLanes = hn::MaxLanes(df);
+  constexpr size_t kPart =
+      kGroupValues < 4 * kLanes ? kGroupValues : 4 * kLanes;  // values that share factors
+  for (size_t at = 0; at < wire::kBlockValues; at += kPart) {
+    decltype(terms(0, 0)) part[kCount];
+    VF factors[kCount];
+    for (size_t k = 0; k < kCount; ++k) {
+      part[k] = terms(k, at);
+      factors[k] = part[k].factor(0);
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+      asm("" : "+v"(factors[k].raw));  // else each multiplication loads it again
+#endif
+    }
+    for (size_t i = 0; i < kPart; i += kLanes)
+      hn::Store(tree_of_products<0, kCount>(part, factors, i), df, values + at + i);
   }
 }
 

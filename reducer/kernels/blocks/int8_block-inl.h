@@ -48,6 +48,20 @@ struct Int8BlockCodec {
     add_products<true>(terms, sources.size(), values);
   }
 
+  template <size_t kCount>
+  static HWY_NOINLINE void tree(const std::byte* const* sources, size_t offset, float* HWY_RESTRICT values) {
+    uint64_t special = 0;
+    for (size_t k = 0; k < kCount; ++k) special |= special_scales(sources[k] + offset);
+    if (HWY_UNLIKELY(special != 0)) return tree_sum_any<Int8BlockCodec>({sources, kCount}, offset, values);
+    // One line ahead for each line read: prefetches of eight whole blocks at once would delay loads.
+    const auto terms = [&](size_t k, size_t at) {
+      const std::byte* const block = sources[k] + offset;
+      if (at % 64 == 0) __builtin_prefetch(block + 2 * wire::kBlockBytes + at);
+      return Term{block + at / kGroup * kScaleBytes, block + wire::kBlockScaleBytes + at};
+    };
+    add_product_tree<kCount, kGroup>(terms, values);
+  }
+
   static HWY_INLINE void encode(const float* HWY_RESTRICT values, std::byte* block) {
     uint32_t largest[kGroups];
     for (size_t g = 0; g < kGroups; ++g) largest[g] = largest_magnitude(values + g * kGroup);

@@ -56,9 +56,25 @@ struct Mxfp8Codec {
       }
     }
   }
+
+  template <size_t kCount>
+  static HWY_NOINLINE void tree(const std::byte* const* sources, size_t offset, float* HWY_RESTRICT values) {
+    alignas(64) int16_t patterns[kCount][wire::kBlockValues];
+    if (HWY_UNLIKELY(!find_patterns({sources, kCount}, offset, patterns)))
+      return tree_sum_any<Mxfp8Codec>({sources, kCount}, offset, values);
+    const auto terms = [&](size_t k, size_t at) {
+      return Term{sources[k] + offset + at / kGroup, patterns[k] + at};
+    };
+    add_product_tree<kCount, kGroup>(terms, values);
+  }
 #else
   static HWY_INLINE void sum(BlockSources sources, size_t offset, float* HWY_RESTRICT values) {
     sum_any<Mxfp8Codec>(sources, offset, values);
+  }
+
+  template <size_t kCount>
+  static HWY_INLINE void tree(const std::byte* const* sources, size_t offset, float* HWY_RESTRICT values) {
+    tree_sum_any<Mxfp8Codec>({sources, kCount}, offset, values);
   }
 #endif
 
@@ -103,8 +119,8 @@ struct Mxfp8Codec {
 
   // Stores the f16 patterns of the codes. They are read later, because a vector that was just stored cannot
   // be forwarded to loads of its halves. Returns false if a code is a NaN or a scale exceeds kLargestScale.
-  static HWY_INLINE bool find_patterns(BlockSources sources, size_t offset,
-                                       int16_t (*HWY_RESTRICT patterns)[wire::kBlockValues]) {
+  static HWY_NOINLINE bool find_patterns(BlockSources sources, size_t offset,
+                                         int16_t (*HWY_RESTRICT patterns)[wire::kBlockValues]) {
     constexpr uint64_t kHigh = 0x8080808080808080ULL;
     const hn::Repartition<uint8_t, DU> d8;
     const D16 d16;

@@ -77,12 +77,14 @@ uint32_t decoded(DType t, uint32_t scale, uint8_t code) {
 
 void expect_on_every_target(DType t, Op op, Stage stage, const std::vector<Bytes>& sources,
                             uint32_t divisor) {
-  const Bytes expected = run_fold(nullptr, t, op, stage, sources, divisor);
-  for (const FoldTarget& target : fold_targets()) {
-    const Bytes result = run_fold(&target, t, op, stage, sources, divisor);
-    ASSERT_TRUE(result == expected) << describe(t, op, stage, target.name) << ", " << sources.size()
-                                    << " sources, divisor " << divisor << ": "
-                                    << first_difference(t, stage, result, expected);
+  for (const wire::SumOrder order : kOrders) {
+    const Bytes expected = run_fold(nullptr, t, op, stage, sources, divisor, order);
+    for (const FoldTarget& target : fold_targets()) {
+      const Bytes result = run_fold(&target, t, op, stage, sources, divisor, order);
+      ASSERT_TRUE(result == expected)
+          << describe(t, op, stage, target.name, order) << ", " << sources.size() << " sources, divisor "
+          << divisor << ": " << first_difference(t, stage, result, expected);
+    }
   }
 }
 
@@ -219,7 +221,7 @@ TEST(FoldBlock, EncodesManuallyComputedValues) {
 }
 
 // A zero of the first source keeps its sign, and a sum of products is a sum of the rounded products.
-TEST(FoldBlock, AddsInOrderOfTheSources) {
+TEST(FoldBlock, AddsAsATreeOverTheSources) {
   for (size_t r = 0; r <= fold_targets().size(); ++r) {
     const FoldTarget* target = r == 0 ? nullptr : &fold_targets()[r - 1];
     const auto sum = [&](DType t, const std::vector<std::pair<uint32_t, uint8_t>>& terms) {
@@ -237,6 +239,9 @@ TEST(FoldBlock, AddsInOrderOfTheSources) {
     EXPECT_EQ(sum(DType::kMxfp8, {{246, 0xfe}, {247, 0x7e}}), 0x7f800000U);
     EXPECT_EQ(sum(DType::kMxfp8, {{157, 0x38}, {157, 0xb8}, {127, 0x38}}), 0x3f800000U);
     EXPECT_EQ(sum(DType::kMxfp8, {{157, 0x38}, {127, 0x38}, {157, 0xb8}}), 0U);
+    // A tree: 2^30 and -2^30 of ranks 0 and 1 cancel before ranks 2 and 3 are added, and across them.
+    EXPECT_EQ(sum(DType::kMxfp8, {{157, 0x38}, {157, 0xb8}, {127, 0x38}, {127, 0x38}}), 0x40000000U);
+    EXPECT_EQ(sum(DType::kMxfp8, {{157, 0x38}, {127, 0x38}, {127, 0x38}, {157, 0xb8}}), 0U);
     EXPECT_EQ(sum(DType::kInt8Block, {{0x3f800000, 0}, {0x3f800000, 0xff}}), 0xbf800000U);
     EXPECT_EQ(sum(DType::kInt8Block, {{0x7f000000, 0xff}, {0x7f000000, 2}}), 0x7f800000U);  // fused: finite
     EXPECT_EQ(sum(DType::kInt8Block, {{0x7c010200, 0x81}, {0x7c7fff00, 127}}), 0x7f800000U);
@@ -249,7 +254,7 @@ TEST(FoldBlock, HasOnlySumAndAvg) {
     for (const Op op : all_ops()) {
       for (const Stage stage : kStages) {
         for (const FoldTarget& target : fold_targets())
-          EXPECT_EQ(target.find(t, op, stage) != nullptr, wire::is_supported(t, op));
+          EXPECT_EQ(target.find(t, op, stage, wire::SumOrder::kTree) != nullptr, wire::is_supported(t, op));
       }
     }
   }

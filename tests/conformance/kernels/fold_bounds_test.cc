@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstdlib>
+#include <memory>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "tests/conformance/kernels/fold_pattern.h"
@@ -38,12 +40,16 @@ class GuardedPages {
 };
 
 TEST(FoldBounds, AccessesOnlySourcesAndDestination) {
-  const GuardedPages a(2);
-  const GuardedPages b(2);
+  constexpr size_t kMost = 9;  // each compiled pass, and one of two levels
+  std::array<std::unique_ptr<GuardedPages>, kMost> in;
   const GuardedPages out(2);
   std::mt19937_64 random(3);
-  for (std::byte* p = a.begin(); p < a.end(); ++p) *p = static_cast<std::byte>(random());
-  for (std::byte* p = b.begin(); p < b.end(); ++p) *p = static_cast<std::byte>(random());
+  for (auto& pages : in) {
+    pages = std::make_unique<GuardedPages>(2);
+    for (std::byte* p = pages->begin(); p < pages->end(); ++p) *p = static_cast<std::byte>(random());
+  }
+  std::array<const std::byte*, kMost> ends, begins;
+  for (size_t k = 0; k < kMost; ++k) begins[k] = in[k]->begin();
   for (const wire::DType t : all_types()) {
     for (const Stage stage : kStages) {
       const size_t in_size = input_size(t, stage);
@@ -51,12 +57,13 @@ TEST(FoldBounds, AccessesOnlySourcesAndDestination) {
       const size_t most = wire::is_block(t) ? 8 : 600;
       for (const wire::Op op : ops_of(t)) {
         for (const FoldTarget& target : fold_targets()) {
-          for (size_t count = 1; count < most; count += count < 70 ? 1 : 53) {
-            const std::array<const std::byte*, 2> ends = {a.end() - count * in_size,
-                                                          b.end() - count * in_size};
-            target.find(t, op, stage)(ends, count, 2, out.end() - count * out_size);
-            const std::array<const std::byte*, 2> begins = {a.begin(), b.begin()};
-            target.find(t, op, stage)(begins, count, 2, out.begin());
+          for (size_t count = 1, n = 1; count < most; count += count < 70 ? 1 : 53, n = n % kMost + 1) {
+            for (size_t k = 0; k < kMost; ++k) ends[k] = in[k]->end() - count * in_size;
+            for (const wire::SumOrder order : kOrders) {
+              const FoldFunction fold = target.find(t, op, stage, order);
+              fold(std::span(ends).first(n), count, 2, out.end() - count * out_size);
+              fold(std::span(begins).first(n), count, 2, out.begin());
+            }
           }
         }
       }
@@ -68,7 +75,7 @@ TEST(FoldBounds, AcceptsZeroElements) {
   const std::array<const std::byte*, 1> nowhere = {nullptr};
   for (const wire::DType t : all_types()) {
     for (const FoldTarget& target : fold_targets())
-      target.find(t, wire::Op::kAvg, Stage::kWhole)(nowhere, 0, 1, nullptr);
+      target.find(t, wire::Op::kAvg, Stage::kWhole, wire::SumOrder::kTree)(nowhere, 0, 1, nullptr);
   }
 }
 

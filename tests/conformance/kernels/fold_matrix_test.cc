@@ -1,5 +1,5 @@
-// Compares every combination of dtype, op, stage, target, source count, size and alignment with the scalar
-// reference, bit by bit.
+// Compares every combination of dtype, op, stage, order, target, source count, size and alignment with the
+// scalar reference, bit by bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,18 +17,24 @@ namespace {
 
 using wire::DType;
 using wire::Op;
+using wire::SumOrder;
 
 // The most elements of a fold.
 size_t longest(DType t) {
   return wire::is_block(t) ? 9 : 1000;
 }
+// The most elements of a fold of many sources: more than a slice of such a fold.
+size_t few(DType t) {
+  return wire::is_block(t) ? 2 : 257;
+}
 constexpr size_t kSlack = 64;
 constexpr std::byte kCanary{0xa5};
 
-// Whole groups of eight, one more, and many groups.
+// Each pass that is compiled, whole groups of eight, one more, and trees of two and three levels.
 std::vector<size_t> source_counts() {
-  if (SLUICE_INSTRUMENTED) return {1, 9, 24};
-  return kSlowBuild ? std::vector<size_t>{1, 3, 8, 9, 24} : std::vector<size_t>{1, 2, 3, 5, 8, 9, 64};
+  if (SLUICE_INSTRUMENTED) return {1, 7, 9, 24};
+  if (kSlowBuild) return {1, 3, 4, 5, 6, 7, 8, 9, 24};
+  return {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 19, 27, 64, 65, 255, kMaxSources};
 }
 
 std::vector<size_t> alignments() {
@@ -67,25 +73,26 @@ struct Sources {
 
 class FoldMatrix : public testing::TestWithParam<DType> {};
 
-void check(DType t, Op op, Stage stage, const FoldTarget& target, const Sources& sources, size_t alignment,
-           uint32_t divisor, const std::vector<std::byte>& expected) {
+void check(DType t, Op op, Stage stage, SumOrder order, const FoldTarget& target, const Sources& sources,
+           size_t alignment, size_t most, uint32_t divisor, const std::vector<std::byte>& expected) {
   const size_t size = output_size(t, stage);
-  const FoldFunction fold = target.find(t, op, stage);
+  const FoldFunction fold = target.find(t, op, stage, order);
   std::vector<std::byte> room(longest(t) * size + 2 * kSlack, kCanary);
   const std::vector<std::byte> untouched = room;
   std::byte* const result = room.data() + kSlack / 2 + offset_of(alignment, 5);
   for (const size_t count : sizes(t)) {
+    if (count > most) continue;
     fold(sources.pointers, count, divisor, result);
     const size_t bytes = count * size;
     if (std::memcmp(result, expected.data(), bytes) != 0) {
-      FAIL() << describe(t, op, stage, target.name) << ", " << sources.pointers.size() << " sources, "
+      FAIL() << describe(t, op, stage, target.name, order) << ", " << sources.pointers.size() << " sources, "
              << count << " elements, alignment " << alignment << ": "
              << first_difference(t, stage, {result, bytes}, expected);
     }
     std::memset(result, std::to_integer<int>(kCanary), bytes);
     if (std::memcmp(room.data(), untouched.data(), room.size()) != 0) {
       const auto touched = std::mismatch(room.begin(), room.end(), untouched.begin()).first;
-      FAIL() << describe(t, op, stage, target.name) << " wrote outside its destination, " << count
+      FAIL() << describe(t, op, stage, target.name, order) << " wrote outside its destination, " << count
              << " elements, at " << &*touched - result;
     }
   }
@@ -96,18 +103,22 @@ TEST_P(FoldMatrix, EveryTargetEqualsTheReference) {
   std::mt19937_64 random(20240131 + static_cast<uint64_t>(t));
   for (const Stage stage : kStages) {
     std::vector<std::vector<std::byte>> data;
-    for (size_t k = 0; k < 64; ++k) data.push_back(random_input(t, stage, longest(t), random));
+    for (size_t k = 0; k < source_counts().back(); ++k)
+      data.push_back(random_input(t, stage, longest(t), random));
     for (const size_t n : source_counts()) {
+      const size_t count = n <= 27 ? longest(t) : few(t);
       std::vector<Sources> placed;
       for (const size_t alignment : alignments()) placed.emplace_back(data, n, alignment);
       const auto divisor = static_cast<uint32_t>(stage == Stage::kFinish ? 8 * n - 3 : n);
       for (const Op op : ops_of(t)) {
-        std::vector<std::byte> expected(longest(t) * output_size(t, stage));
-        reference_fold(t, op, stage, placed[0].pointers, longest(t), divisor, expected.data());
-        for (const FoldTarget& target : fold_targets()) {
-          for (size_t a = 0; a < placed.size(); ++a) {
-            check(t, op, stage, target, placed[a], alignments()[a], divisor, expected);
-            if (HasFatalFailure()) return;
+        for (const SumOrder order : kOrders) {
+          std::vector<std::byte> expected(longest(t) * output_size(t, stage));
+          reference_fold(t, op, stage, order, placed[0].pointers, count, divisor, expected.data());
+          for (const FoldTarget& target : fold_targets()) {
+            for (size_t a = 0; a < placed.size(); ++a) {
+              check(t, op, stage, order, target, placed[a], alignments()[a], count, divisor, expected);
+              if (HasFatalFailure()) return;
+            }
           }
         }
       }
@@ -115,20 +126,81 @@ TEST_P(FoldMatrix, EveryTargetEqualsTheReference) {
   }
 }
 
-// A reducer relies on this for sessions of more than one group.
+// A reducer relies on this for sessions of more than one group: partial sums of groups, finished, are the
+// whole. In groups, a whole fold of more than eight sources is one sequence, which no reducer computes.
 TEST_P(FoldMatrix, PartialThenFinishEqualsWhole) {
   const DType t = GetParam();
   std::mt19937_64 random(7);
-  for (size_t n = 1; n <= kGroup; ++n) {
+  std::vector<std::vector<std::byte>> all;
+  for (size_t k = 0; k < (kSlowBuild ? 17 : kMaxSources); ++k)
+    all.push_back(random_input(t, Stage::kWhole, wire::is_block(t) ? 2 : 133, random));
+  for (const size_t n : source_counts()) {
+    if (n > all.size()) continue;
+    const std::vector sources(all.begin(), all.begin() + static_cast<ptrdiff_t>(n));
+    const auto divisor = static_cast<uint32_t>(n);
+    for (const Op op : ops_of(t)) {
+      for (const SumOrder order : kOrders) {
+        if (order == SumOrder::kGroups && n > kGroup) continue;
+        for (const FoldTarget& target : fold_targets()) {
+          std::vector<std::vector<std::byte>> partials;
+          for (size_t first = 0; first < n; first += kGroup) {
+            const std::vector group(sources.begin() + static_cast<ptrdiff_t>(first),
+                                    sources.begin() + static_cast<ptrdiff_t>(std::min(first + kGroup, n)));
+            partials.push_back(run_fold(&target, t, op, Stage::kPartial, group, divisor, order));
+          }
+          const auto whole = run_fold(nullptr, t, op, Stage::kWhole, sources, divisor, order);
+          const auto finish = run_fold(&target, t, op, Stage::kFinish, partials, divisor, order);
+          ASSERT_EQ(whole, finish) << describe(t, op, Stage::kWhole, target.name, order) << ", " << n
+                                   << " sources";
+        }
+      }
+    }
+  }
+}
+
+// The tree over 2048 ranks, the most that a session has, from 256 partial sums.
+TEST_P(FoldMatrix, LargestSessionIsOneTree) {
+  if (kSlowBuild) GTEST_SKIP() << "left out: the reference is slow in this build";
+  const DType t = GetParam();
+  std::mt19937_64 random(13);
+  for (const size_t n : {size_t{2041}, kGroup * kMaxSources}) {
     std::vector<std::vector<std::byte>> sources;
     for (size_t k = 0; k < n; ++k)
-      sources.push_back(random_input(t, Stage::kWhole, wire::is_block(t) ? 5 : 333, random));
+      sources.push_back(random_input(t, Stage::kWhole, wire::is_block(t) ? 1 : 70, random));
+    const auto divisor = static_cast<uint32_t>(n);
     for (const Op op : ops_of(t)) {
-      for (const FoldTarget& target : fold_targets()) {
-        const auto whole = run_fold(&target, t, op, Stage::kWhole, sources, static_cast<uint32_t>(n));
-        const auto partial = run_fold(&target, t, op, Stage::kPartial, sources, static_cast<uint32_t>(n));
-        const auto finish = run_fold(&target, t, op, Stage::kFinish, {partial}, static_cast<uint32_t>(n));
-        ASSERT_EQ(whole, finish) << describe(t, op, Stage::kWhole, target.name) << ", " << n << " sources";
+      const auto whole = run_fold(nullptr, t, op, Stage::kWhole, sources, divisor);
+      std::vector<std::vector<std::byte>> partials;
+      for (size_t first = 0; first < n; first += kGroup) {
+        const std::vector group(sources.begin() + static_cast<ptrdiff_t>(first),
+                                sources.begin() + static_cast<ptrdiff_t>(std::min(first + kGroup, n)));
+        partials.push_back(run_fold(&fold_targets().front(), t, op, Stage::kPartial, group, divisor));
+      }
+      ASSERT_EQ(run_fold(&fold_targets().front(), t, op, Stage::kFinish, partials, divisor), whole)
+          << describe(t, op, Stage::kFinish, "the best target") << ", " << n << " ranks";
+    }
+  }
+}
+
+// Hosts of 1, 2, 4 or 8 of eight ranks hand on partial sums in the accumulation type: the bits stay.
+TEST_P(FoldMatrix, SumsOfHostsHaveTheBitsOfTheFlatSum) {
+  const DType t = GetParam();
+  std::mt19937_64 random(17);
+  std::vector<std::vector<std::byte>> ranks;
+  for (size_t k = 0; k < kGroup; ++k)
+    ranks.push_back(random_input(t, Stage::kWhole, wire::is_block(t) ? 3 : 300, random));
+  for (const Op op : ops_of(t)) {
+    for (const FoldTarget& target : fold_targets()) {
+      const auto flat = run_fold(&target, t, op, Stage::kWhole, ranks, kGroup);
+      for (const size_t local : {1, 2, 4, 8}) {
+        std::vector<std::vector<std::byte>> hosts;
+        for (size_t first = 0; first < kGroup; first += local) {
+          const std::vector host(ranks.begin() + static_cast<ptrdiff_t>(first),
+                                 ranks.begin() + static_cast<ptrdiff_t>(first + local));
+          hosts.push_back(run_fold(&target, t, op, Stage::kPartial, host, kGroup));
+        }
+        ASSERT_EQ(run_fold(&target, t, op, Stage::kFinish, hosts, kGroup), flat)
+            << describe(t, op, Stage::kWhole, target.name) << ", " << local << " ranks per host";
       }
     }
   }
@@ -169,7 +241,9 @@ TEST(FoldTargets, AreDistinctAndBestFirst) {
   std::set<std::string_view> names;
   for (const FoldTarget& target : targets) EXPECT_TRUE(names.insert(target.name).second) << target.name;
   EXPECT_EQ(find_fold(DType::kF32, Op::kSum, Stage::kWhole),
-            targets.front().find(DType::kF32, Op::kSum, Stage::kWhole));
+            targets.front().find(DType::kF32, Op::kSum, Stage::kWhole, SumOrder::kTree));
+  EXPECT_NE(find_fold(DType::kF32, Op::kSum, Stage::kWhole, SumOrder::kGroups),
+            find_fold(DType::kF32, Op::kSum, Stage::kWhole));
 }
 
 }  // namespace

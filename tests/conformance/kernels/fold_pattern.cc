@@ -13,6 +13,7 @@ namespace {
 
 using wire::DType;
 using wire::Op;
+using wire::SumOrder;
 
 // The format of a float: bits, stored mantissa bits, and stored exponent of 1.0. All zero for an integer.
 struct FloatFormat {
@@ -128,11 +129,11 @@ size_t output_size(DType t, Stage stage) {
   return stage == Stage::kPartial ? wire::accumulated_size_of(t) : wire::size_of(t);
 }
 
-std::string describe(DType t, Op op, Stage stage, const char* target) {
+std::string describe(DType t, Op op, Stage stage, const char* target, SumOrder order) {
   static constexpr const char* kNames[] = {"whole", "partial", "finish"};
   std::string text(wire::to_string(t));
   text.append(" ").append(wire::to_string(op)).append(" ").append(kNames[static_cast<size_t>(stage)]);
-  return text.append(" on ").append(target);
+  return text.append(" on ").append(target).append(order == SumOrder::kGroups ? ", in groups" : "");
 }
 
 std::vector<std::byte> random_elements(DType t, size_t count, std::mt19937_64& random) {
@@ -176,15 +177,16 @@ std::vector<std::byte> elements(DType t, const std::vector<uint64_t>& patterns) 
 }
 
 std::vector<std::byte> run_fold(const FoldTarget* target, DType t, Op op, Stage stage,
-                                const std::vector<std::vector<std::byte>>& sources, uint32_t divisor) {
+                                const std::vector<std::vector<std::byte>>& sources, uint32_t divisor,
+                                SumOrder order) {
   const size_t count = sources.front().size() / input_size(t, stage);
   std::vector<const std::byte*> pointers;
   for (const auto& source : sources) pointers.push_back(source.data());
   std::vector<std::byte> result(count * output_size(t, stage));
   if (target == nullptr) {
-    reference_fold(t, op, stage, pointers, count, divisor, result.data());
+    reference_fold(t, op, stage, order, pointers, count, divisor, result.data());
   } else {
-    target->find(t, op, stage)(pointers, count, divisor, result.data());
+    target->find(t, op, stage, order)(pointers, count, divisor, result.data());
   }
   return result;
 }

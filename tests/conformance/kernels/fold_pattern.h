@@ -11,6 +11,7 @@
 #include "core/instrumented.h"
 #include "reducer/kernels/fold.h"
 #include "wire/dtype.h"
+#include "wire/sum_order.h"
 
 namespace sluice::kernels::test {
 
@@ -22,6 +23,7 @@ inline constexpr bool kSlowBuild = false;
 #endif
 
 inline constexpr Stage kStages[] = {Stage::kWhole, Stage::kPartial, Stage::kFinish};
+inline constexpr wire::SumOrder kOrders[] = {wire::SumOrder::kTree, wire::SumOrder::kGroups};
 
 [[nodiscard]] std::vector<wire::DType> all_types();
 [[nodiscard]] std::vector<wire::Op> all_ops();
@@ -34,8 +36,9 @@ inline constexpr Stage kStages[] = {Stage::kWhole, Stage::kPartial, Stage::kFini
 [[nodiscard]] size_t input_size(wire::DType t, Stage stage);
 [[nodiscard]] size_t output_size(wire::DType t, Stage stage);
 
-// "bf16 avg finish on AVX2".
-[[nodiscard]] std::string describe(wire::DType t, wire::Op op, Stage stage, const char* target);
+// "bf16 avg finish on AVX2", "..., in groups".
+[[nodiscard]] std::string describe(wire::DType t, wire::Op op, Stage stage, const char* target,
+                                   wire::SumOrder order = wire::SumOrder::kTree);
 
 // `count` random elements of `t`: a third arbitrary bits, a third numbers of similar magnitude, and the rest
 // zeros of both signs, infinities, NaNs with payloads, subnormals, and the largest and smallest values. `t`
@@ -58,6 +61,6 @@ inline constexpr Stage kStages[] = {Stage::kWhole, Stage::kPartial, Stage::kFini
 // The result of one fold over the sources, on `target`, or on the scalar reference if `target` is null.
 [[nodiscard]] std::vector<std::byte> run_fold(const FoldTarget* target, wire::DType t, wire::Op op,
                                               Stage stage, const std::vector<std::vector<std::byte>>& sources,
-                                              uint32_t divisor);
+                                              uint32_t divisor, wire::SumOrder order = wire::SumOrder::kTree);
 
 }  // namespace sluice::kernels::test
