@@ -39,6 +39,8 @@ inline constexpr uint64_t kFeatureBlocks = uint64_t{1} << 9;       // of a reduc
 inline constexpr uint64_t kFeatureSparse = uint64_t{1} << 10;      // of a reducer: it accepts sparse payloads
 inline constexpr uint64_t kFeatureStore = uint64_t{1} << 11;       // of a reducer: it keeps models
 inline constexpr uint64_t kFeatureDrain = uint64_t{1} << 12;       // of a reducer: it accepts Purpose::kDrain
+// The session sums in the order wire::SumOrder::kTree.
+inline constexpr uint64_t kFeatureTreeOrder = uint64_t{1} << 13;
 // A peer offers both of these bits or neither.
 inline constexpr uint64_t kFaultToleranceFeatures = kFeatureResume | kFeatureViewChange;
 

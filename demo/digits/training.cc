@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <vector>
 
 namespace sluice::demo {
-namespace {
-
-constexpr uint32_t kRanksPerGroup = 8;  // docs/reference/protocol.md section 7
-
-}  // namespace
+namespace {}  // namespace
 
 std::span<const uint32_t> shard(std::span<const uint32_t> batch, uint32_t rank, uint32_t workers) {
   const size_t begin = batch.size() * rank / workers;
@@ -75,25 +72,25 @@ uint64_t Training::weights_hash() const {
   return hash;
 }
 
+namespace {
+
+// Overwrites `sum` with the tree over the shards of ranks first .. first + n - 1: the largest power of two
+// below n on the left.
+void sum_ranks(Training& training, std::span<const uint32_t> batch, uint32_t first, uint32_t n,
+               std::span<float> sum) {
+  if (n == 1) return training.compute_shard(batch, first, sum);
+  const uint32_t left = std::bit_floor(n - 1);
+  sum_ranks(training, batch, first, left, sum);
+  std::vector<float> right(sum.size());
+  sum_ranks(training, batch, first + left, n - left, right);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
+}
+
+}  // namespace
+
 Training::SumShards sum_in_one_process(Training& training, uint32_t workers) {
-  const auto add = [](std::span<float> to, std::span<const float> values) {
-    for (size_t i = 0; i < to.size(); ++i) to[i] += values[i];
-  };
-  return [&training, workers, add, group = std::vector<float>(training.total_size()),
-          one = std::vector<float>(training.total_size())](std::span<const uint32_t> batch,
-                                                           std::span<float> total) mutable {
-    for (uint32_t first = 0; first < workers; first += kRanksPerGroup) {
-      training.compute_shard(batch, first, group);
-      for (uint32_t rank = first + 1; rank < std::min(first + kRanksPerGroup, workers); ++rank) {
-        training.compute_shard(batch, rank, one);
-        add(group, one);
-      }
-      if (first == 0) {
-        std::copy(group.begin(), group.end(), total.begin());
-      } else {
-        add(total, group);
-      }
-    }
+  return [&training, workers](std::span<const uint32_t> batch, std::span<float> total) {
+    sum_ranks(training, batch, 0, workers, total);
   };
 }
 

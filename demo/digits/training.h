@@ -68,8 +68,8 @@ class Training {
 };
 
 // Returns a function that computes and sums the shards of all workers in one process, in the order of
-// reducers (docs/reference/protocol.md section 7): groups of eight ranks in order, then the groups in order,
-// with rounding to f32 at each step.
+// reducers (docs/reference/protocol.md section 7): a balanced binary tree over the ranks, with rounding to
+// f32 at each step.
 [[nodiscard]] Training::SumShards sum_in_one_process(Training& training, uint32_t workers);
 
 }  // namespace sluice::demo

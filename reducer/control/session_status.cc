@@ -98,6 +98,7 @@ nlohmann::json session_status(ControlLoop& loop, const Session& session, size_t 
   nlohmann::json s = {{"id", to_string(session.id())},
                       {"state", session.state_name()},
                       {"ranks", session.rank_count()},
+                      {"order", std::string(wire::to_string(session.order()))},
                       {"joined", session.joined_ranks().size()},
                       {"reserved_bytes", session.reserved_bytes()},
                       {"tenant", session.tenant()},

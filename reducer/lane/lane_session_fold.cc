@@ -41,8 +41,8 @@ size_t LaneSession::fold(size_t output_budget) noexcept {
 }
 
 // Folds one slice of the head task. A session of one group folds contributions into the result in one pass. A
-// larger session makes a partial sum per group when the group is complete; a final pass adds the partial sums
-// in group order.
+// larger session makes a partial sum per group when the group is complete; a final pass adds the partial
+// sums.
 size_t LaneSession::fold_slice(const FoldTask& task, size_t output_budget, bool& complete) noexcept {
   const ChunkSlot& c = chunks_[task.slot];
   // Groups of a copied chunk may be complete before its owner has contributed.
@@ -73,8 +73,7 @@ size_t LaneSession::fold_slice(const FoldTask& task, size_t output_budget, bool&
   std::byte* const out =
       (stage == kernels::Stage::kPartial ? arena_.partial(task.slot, task.group) : arena_.result(task.slot)) +
       task_element_ * out_size;
-  const kernels::FoldFunction function =
-      kernels::find_fold(h.wire_dtype, h.op, stage, wire::SumOrder::kGroups);
+  const kernels::FoldFunction function = kernels::find_fold(h.wire_dtype, h.op, stage, plan_.order);
   if (health_ != nullptr && stage != kernels::Stage::kFinish) {
     fold_and_scan(task, function, sources, count, out_size, out);
   } else {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "wire/sum_order.h"
+
 namespace sluice::reducer {
 
 struct SessionPlan {
@@ -14,8 +16,9 @@ struct SessionPlan {
   uint32_t view_hash = 0;  // low half, as frame headers carry it
   bool payload_crc = true;
   bool fault_tolerant = false;  // connections are resumed and views change (protocol.md section 11)
-  bool health = false;          // contributions are scanned (reducer/lane/health_monitor.h)
-  uint32_t weight = 1;          // of the session's tenant, in the order of a lane's folds
+  wire::SumOrder order = wire::SumOrder::kTree;
+  bool health = false;  // contributions are scanned (reducer/lane/health_monitor.h)
+  uint32_t weight = 1;  // of the session's tenant, in the order of a lane's folds
 };
 
 }  // namespace sluice::reducer

@@ -205,7 +205,7 @@ TEST_F(BitRecordTest, NamesTheRankOfEachOf1000FlippedBits) {
   for (size_t i = kInFlight; i < kInFlight + kOperations; ++i)
     flips[i] = {.rank = static_cast<Rank>(random() % kRanks), .bit = random()};
   constexpr size_t kMost = 9000;  // elements: some operations have one chunk, some have several
-  const std::vector<float> expected = sum_in_rank_order(kRanks, kMost);
+  const std::vector<float> expected = sum_as_tree(kRanks, kMost);
   start_reducers(2);
   const cli::BitRecordGroup group = record(
       [&](uint32_t rank, engine::Session& session) {

@@ -1,5 +1,6 @@
 // f32 that travels in blocks of mxfp8 or int8, and operations on blocks.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -31,16 +32,22 @@ std::vector<float> decode(sluice_dtype dtype, const std::vector<std::byte>& bloc
   return values;
 }
 
-// Rounds each contribution, adds in f32 within groups of eight ranks and then the groups, and rounds once.
+// The balanced binary tree over the ranks: the largest power of two below their number on the left.
+std::vector<float> tree(const std::vector<std::vector<float>>& by_rank, size_t first, size_t n) {
+  if (n == 1) return by_rank[first];
+  const size_t left = std::bit_floor(n - 1);
+  std::vector<float> sum = tree(by_rank, first, left);
+  const std::vector<float> right = tree(by_rank, first + left, n - left);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
+  return sum;
+}
+
+// Rounds each contribution, adds in f32 as a tree, and rounds once.
 std::vector<std::byte> reduced(sluice_dtype dtype, const std::vector<std::vector<float>>& in, sluice_op op) {
   const size_t count = in.front().size();
-  std::vector<float> sum(count), group(count);
-  for (size_t r = 0; r < in.size(); ++r) {
-    const auto sent = decode(dtype, encode(dtype, in[r]), count);
-    for (size_t i = 0; i < count; ++i) group[i] = r % 8 == 0 ? sent[i] : group[i] + sent[i];
-    if (r % 8 != 7 && r + 1 != in.size()) continue;
-    for (size_t i = 0; i < count; ++i) sum[i] = r < 8 ? group[i] : sum[i] + group[i];
-  }
+  std::vector<std::vector<float>> sent;
+  for (const auto& x : in) sent.push_back(decode(dtype, encode(dtype, x), count));
+  std::vector<float> sum = tree(sent, 0, sent.size());
   if (op == SLUICE_AVG) {
     for (float& x : sum) x /= static_cast<float>(in.size());
   }

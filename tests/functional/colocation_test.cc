@@ -165,7 +165,7 @@ TEST_F(ColocationTest, GivesNoShareToARankWithoutMemoryForTheSession) {
     EXPECT_EQ(session.stats().lane_connections, 2u) << "to the reducers of ranks 0 and 2";
     std::vector<float> data = values(rank, 300'001);
     sum(session, data);
-    expect_same_bits(data, sum_in_rank_order(3, data.size()));
+    expect_same_bits(data, sum_as_tree(3, data.size()));
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
@@ -194,7 +194,7 @@ TEST_F(ColocationTest, LosesNothingWhenAllDedicatedReducersDieAndReturn) {
     for (int i = 0; i < kOperations; ++i) {
       std::vector<float> data = values(rank, 100'000);
       sum(session, data);
-      expect_same_bits(data, sum_in_rank_order(3, data.size()));
+      expect_same_bits(data, sum_as_tree(3, data.size()));
       if (rank != 0 || (i != 15 && i != 25 && i != 40)) continue;
       const std::lock_guard lock(mutex);
       if (++deaths <= 2) {
@@ -219,7 +219,7 @@ TEST_F(ColocationTest, KeepsReducersWithoutAShareReadyAcrossViewChanges) {
     for (int i = 0; i < 60; ++i) {
       std::vector<float> data = values(rank, 100'000);
       sum(session, data);
-      expect_same_bits(data, sum_in_rank_order(3, data.size()));
+      expect_same_bits(data, sum_as_tree(3, data.size()));
       if (rank == 0 && i == 10) reducers[3].reset();  // three are still a full pool
       if (rank == 0 && i >= 25 && i <= 45 && i % 10 == 5) reducers[static_cast<size_t>(i - 25) / 10].reset();
     }
@@ -251,7 +251,7 @@ TEST_F(ColocationTest, ReachesTheReducerOfItsOwnProcessThroughMemory) {
   const auto errors = run(2, nullptr, [&](uint32_t rank, engine::Session& session) {
     std::vector<float> data = values(rank, kCount);
     sum(session, data);
-    expect_same_bits(data, sum_in_rank_order(2, data.size()));
+    expect_same_bits(data, sum_as_tree(2, data.size()));
     // Half of the chunks belong to the own reducer.
     const transport::EndpointCounters lanes = session.stats().lanes;
     EXPECT_EQ(lanes.payload_bytes_out, kCount * sizeof(float));
@@ -316,7 +316,7 @@ TEST_F(ColocationTest, AChildOfForkHasItsOwnReducerAndKeepsNoPortOpen) {
         }
         std::vector<float> data = values(rank, 1000);
         sum(session, data);
-        expect_same_bits(data, sum_in_rank_order(2, data.size()));
+        expect_same_bits(data, sum_as_tree(2, data.size()));
       });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
   ASSERT_GT(child, 0);
@@ -357,7 +357,7 @@ TEST_F(ColocationTest, RefusesAStrangerAtACoLocatedReducer) {
         }
         std::vector<float> data = values(rank, 1000);
         sum(session, data);
-        expect_same_bits(data, sum_in_rank_order(2, data.size()));
+        expect_same_bits(data, sum_as_tree(2, data.size()));
       });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
   EXPECT_EQ(ports.size(), 2u);

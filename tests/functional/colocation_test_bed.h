@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -24,11 +25,12 @@ namespace sluice::test {
 
 class ColocationTestBed : public testing::Test {
  protected:
-  void start_reducers(size_t count) {
+  void start_reducers(size_t count, uint64_t withheld_features = 0) {
     for (size_t i = 0; i < count; ++i) {
       reducer::ReducerOptions o;
       o.listen_port = 0;
       o.lanes = 2;
+      o.withheld_features = withheld_features;
       auto started = reducer::Reducer::start(o);
       ASSERT_TRUE(started) << started.error().text;
       pool.push_back({.host = "127.0.0.1", .port = (*started)->port()});
@@ -97,12 +99,13 @@ class ColocationTestBed : public testing::Test {
     }
     return v;
   }
-  static std::vector<float> sum_in_rank_order(uint32_t ranks, size_t count) {
-    std::vector<float> v = values(0, count);
-    for (uint32_t r = 1; r < ranks; ++r) {
-      const std::vector<float> next = values(r, count);
-      for (size_t i = 0; i < count; ++i) v[i] += next[i];
-    }
+  // The balanced binary tree over the values of `ranks` ranks from `first` on.
+  static std::vector<float> sum_as_tree(uint32_t ranks, size_t count, uint32_t first = 0) {
+    if (ranks == 1) return values(first, count);
+    const uint32_t left = std::bit_floor(ranks - 1);
+    std::vector<float> v = sum_as_tree(left, count, first);
+    const std::vector<float> right = sum_as_tree(ranks - left, count, first + left);
+    for (size_t i = 0; i < count; ++i) v[i] += right[i];
     return v;
   }
   static void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -114,7 +117,7 @@ class ColocationTestBed : public testing::Test {
       for (const size_t count : {size_t{1}, size_t{1000}, size_t{300'001}}) {
         std::vector<float> data = values(rank, count);
         sum(session, data);
-        expect_same_bits(data, sum_in_rank_order(ranks, count));
+        expect_same_bits(data, sum_as_tree(ranks, count));
       }
     });
     for (const std::string& error : errors) EXPECT_EQ(error, "");

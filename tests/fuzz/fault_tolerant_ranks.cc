@@ -206,7 +206,7 @@ Bytes FaultTolerantRanks::result(uint64_t chunk) const {
   std::vector<const std::byte*> payloads;
   for (uint32_t r = 0; r < count(); ++r) all.push_back(operation_data(r, chunk));
   for (const FrameParts& p : all) payloads.push_back(p.payload.data());
-  return sum_in_order(all[0].header, payloads);
+  return sum_in_order(all[0].header, payloads, plan_.order);
 }
 
 void FaultTolerantRanks::drain(uint32_t rank) {

@@ -199,25 +199,26 @@ Bytes LaneModel::sum(const Chunk& chunk) const {
   if (wire::copies(chunk.reference.kind)) return chunk.payloads.at(chunk.owner);
   std::vector<const std::byte*> payloads;
   for (const auto& [rank, payload] : chunk.payloads) payloads.push_back(payload.data());
-  return sum_in_order(chunk.reference, payloads);
+  return sum_in_order(chunk.reference, payloads, plan_.order);
 }
 
-Bytes sum_in_order(const FrameHeader& h, std::span<const std::byte* const> payloads) {
+Bytes sum_in_order(const FrameHeader& h, std::span<const std::byte* const> payloads, wire::SumOrder order) {
   constexpr size_t kGroup = 8;
   const size_t count = h.length / wire::size_of(h.wire_dtype);
   const auto fold = [&](kernels::Stage stage, std::span<const std::byte* const> sources, Bytes& out) {
-    kernels::reference_fold(h.wire_dtype, h.op, stage, wire::SumOrder::kGroups, sources, count,
+    kernels::reference_fold(h.wire_dtype, h.op, stage, order, sources, count,
                             static_cast<uint32_t>(payloads.size()), out.data());
   };
-  const bool whole = payloads.size() <= kGroup;
+  const bool whole = order == wire::SumOrder::kTree || payloads.size() <= kGroup;
   std::vector<Bytes> groups;
   for (size_t first = 0; first < payloads.size(); first += kGroup) {
     groups.emplace_back(count *
                         (whole ? wire::size_of(h.wire_dtype) : wire::accumulated_size_of(h.wire_dtype)));
     fold(whole ? kernels::Stage::kWhole : kernels::Stage::kPartial,
-         payloads.subspan(first, std::min(kGroup, payloads.size() - first)), groups.back());
+         whole ? payloads : payloads.subspan(first, std::min(kGroup, payloads.size() - first)),
+         groups.back());
+    if (whole) return groups[0];
   }
-  if (whole) return groups[0];
   std::vector<const std::byte*> sources;
   for (const Bytes& g : groups) sources.push_back(g.data());
   Bytes out(h.length);

@@ -22,8 +22,9 @@ struct ExpectedResult {
   Bytes payload{};
 };
 
-// The result of the contributions: sums groups of eight in rank order, then the group results in order.
-[[nodiscard]] Bytes sum_in_order(const wire::FrameHeader& header, std::span<const std::byte* const> payloads);
+// The result of the contributions: of the whole tree, or sums in groups of eight, then over the groups.
+[[nodiscard]] Bytes sum_in_order(const wire::FrameHeader& header, std::span<const std::byte* const> payloads,
+                                 wire::SumOrder order);
 
 // LaneModel is the reference model of one session on a lane, written from protocol.md sections 5 to 10
 // and from lane_messages.h, without optimization. It keeps every contribution and computes each result at

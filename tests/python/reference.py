@@ -1,4 +1,4 @@
-"""Computes the expected bits of reductions with NumPy: docs/reference/protocol.md section 7, for up to eight ranks."""
+"""Computes the expected bits of reductions with NumPy: docs/reference/protocol.md section 7."""
 
 import numpy
 
@@ -15,13 +15,19 @@ def values(dtype, rank, count):
     return (random.standard_normal(count) * 2.0 ** random.integers(-4, 4, count)).astype(dtype)
 
 
+def tree(fold, values):
+    """Folds as a balanced binary tree: the largest power of two below the number of values on the left."""
+    if len(values) == 1:
+        return values[0]
+    left = 1 << (len(values) - 1).bit_length() - 1
+    return fold(tree(fold, values[:left]), tree(fold, values[left:]))
+
+
 def reduced(dtype, op, contributions):
     """Adds 16-bit floats in float32 and rounds once. Integers wrap, and averages of integers round towards zero."""
     wide = numpy.float32 if dtype == "float16" else numpy.dtype(dtype).type
     fold = {"sum": numpy.add, "avg": numpy.add, "prod": numpy.multiply, "min": numpy.minimum, "max": numpy.maximum}[op]
-    total = contributions[0].astype(wide)
-    for contribution in contributions[1:]:
-        total = fold(total, contribution.astype(wide))
+    total = tree(fold, [contribution.astype(wide) for contribution in contributions])
     if op == "avg":
         ranks = len(contributions)
         if total.dtype.kind in "iu":

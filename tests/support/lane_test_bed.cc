@@ -8,7 +8,7 @@
 namespace sluice::test {
 
 LaneTestBed::LaneTestBed(uint32_t rank_count, uint32_t slots, uint32_t slot_bytes, bool fault_tolerant,
-                         bool health)
+                         bool health, wire::SumOrder order)
     : plan{.handle = 9,
            .ranks = rank_count,
            .slots = slots,
@@ -17,6 +17,7 @@ LaneTestBed::LaneTestBed(uint32_t rank_count, uint32_t slots, uint32_t slot_byte
            .view_hash = 0x1234,
            .payload_crc = true,
            .fault_tolerant = fault_tolerant,
+           .order = order,
            .health = health},
       view{.version = plan.view_version, .view_hash = plan.view_hash, .base_chunk = 0},
       network(std::make_unique<transport::inproc::Network>()),

@@ -67,7 +67,8 @@ class LaneTestBed {
   static constexpr uint64_t kIncarnation = 77;
 
   explicit LaneTestBed(uint32_t ranks, uint32_t slots = 4, uint32_t slot_bytes = 4096,
-                       bool fault_tolerant = false, bool health = false);
+                       bool fault_tolerant = false, bool health = false,
+                       wire::SumOrder order = wire::SumOrder::kTree);
   ~LaneTestBed();
 
   // Runs the lane and the ranks that are not blocked until all are idle.

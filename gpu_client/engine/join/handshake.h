@@ -18,6 +18,7 @@
 #include "transport/tcp/socket.h"
 #include "wire/handshake.h"
 #include "wire/messages.h"
+#include "wire/sum_order.h"
 
 namespace sluice::engine {
 
@@ -34,6 +35,8 @@ struct Identity {
   std::optional<wire::Digest> old_token = std::nullopt;
   std::string interface_address;  // local address to connect from; empty: chosen by the route
   bool fault_tolerant = false;    // request a fault-tolerant session (protocol.md section 11)
+  // kTree requests the tree; a reducer of an earlier release makes the session one in groups.
+  wire::SumOrder order = wire::SumOrder::kTree;
   std::shared_ptr<const TlsSettings> tls = nullptr;  // null: no TLS
   LaneSettings lanes{};
 };

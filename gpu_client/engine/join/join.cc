@@ -20,6 +20,10 @@ bool is_fault_tolerant(const Handshake& g) {
   return (g.welcome.features & wire::kFaultToleranceFeatures) == wire::kFaultToleranceFeatures;
 }
 
+bool sums_as_tree(const Handshake& g) {
+  return (g.welcome.features & wire::kFeatureTreeOrder) != 0;
+}
+
 // JOIN with `lanes` lane connections to the reducer with this index in the view.
 wire::Join make_join(const JoinOptions& options, const wire::View& view, uint16_t lanes, size_t index) {
   wire::Join join;
@@ -73,17 +77,30 @@ class JoinProcedure {
         handshakes_.push_back(std::move(*g));
       }
       reached.clear();
-      if (identity_.fault_tolerant && !std::ranges::all_of(handshakes_, is_fault_tolerant)) {
-        // A reducer without fault tolerance makes the session non-fault-tolerant, so HELLO is sent again
-        // without the feature. The other ranks receive the same answers and decide the same.
-        identity_.fault_tolerant = false;
-        continue;
-      }
+      if (drop_unsupported_features()) continue;
       // A reducer closes a connection that stays idle after WELCOME. If one reducer started late, the
       // handshakes with the others may be too old, and all are made again.
       const Nanos now = monotonic_now();
       if (now - began < kHandshakeFreshness || now - began >= deadline - now) return {};
     }
+  }
+  // A reducer without fault tolerance makes the session non-fault-tolerant, and one of a release before the
+  // tree order makes it sum in groups. Returns whether HELLO must be sent again without a feature. The other
+  // ranks receive the same answers and decide the same.
+  bool drop_unsupported_features() {
+    const wire::SumOrder order_before = identity_.order;
+    const bool was_fault_tolerant = identity_.fault_tolerant;
+    if (was_fault_tolerant) identity_.fault_tolerant = std::ranges::all_of(handshakes_, is_fault_tolerant);
+    if (order_before == wire::SumOrder::kTree) {
+      const auto earlier = std::ranges::find_if_not(handshakes_, sums_as_tree);
+      if (earlier != handshakes_.end()) {
+        identity_.order = wire::SumOrder::kGroups;
+        if (identity_.rank == 0)
+          SessionLog(identity_.session, identity_.rank)
+              .info("sums have the order of earlier releases, because " + earlier->name + " is of one");
+      }
+    }
+    return identity_.fault_tolerant != was_fault_tolerant || identity_.order != order_before;
   }
   // The name of a reducer in messages. A co-located one is lost with its rank, so its rank says more than its
   // address.
@@ -155,6 +172,7 @@ class JoinProcedure {
     }
     membership_.view_hash = wire::view_hash(view);
     membership_.fault_tolerant = identity_.fault_tolerant;
+    membership_.order = identity_.order;
     return {};
   }
   void add_rates() {
@@ -323,6 +341,9 @@ Result<ReducerReservation> join_added_reducer(const JoinOptions& options, const 
     return tl::unexpected(checked.error());
   if (!is_fault_tolerant(*g))
     return fail(Errc::kUnsupported, name + ": does not support fault-tolerant sessions");
+  if (options.identity.order == wire::SumOrder::kTree && !sums_as_tree(*g))
+    return fail(Errc::kUnsupported,
+                name + ": is of an earlier release, which cannot sum in the order of this session");
 
   wire::Join join = make_join(options, first_view, choose_lane_count(options.lanes, g->welcome.lanes),
                               first_view.reducers.size());

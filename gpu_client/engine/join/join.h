@@ -14,6 +14,7 @@
 #include "core/units.h"
 #include "gpu_client/engine/join/colocation.h"
 #include "gpu_client/engine/join/reducer_reservation.h"
+#include "wire/sum_order.h"
 #include "wire/view.h"
 
 namespace sluice::engine {
@@ -41,6 +42,7 @@ struct Membership {
   uint64_t view_hash = 0;
   uint64_t incarnation = 0;
   bool fault_tolerant = false;  // this rank and every reducer of the view support recovery from losses
+  wire::SumOrder order = wire::SumOrder::kTree;  // of all reducers and ranks
   // Of the view, in this process; null: none. Outlives the connections, for which its end would wait.
   std::unique_ptr<colocated::LocalReducer> local_reducer;
   std::vector<ReducerReservation> reservations;  // in the order of the view; the first reducer is the arbiter

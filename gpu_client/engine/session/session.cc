@@ -123,8 +123,9 @@ Result<void> Session::begin(Membership& membership) {
   progress_thread_ = std::make_unique<ProgressThread>(*progress_loop_, *scheduler_, *context_);
   if (membership.fault_tolerant) {
     const Recovery::SessionParts parts{*monitor_, *progress_loop_, *scheduler_, *context_, *progress_thread_};
-    recovery_ =
-        std::make_unique<Recovery>(options_.join, membership, parts, static_cast<Recovery::Listener&>(*this));
+    JoinOptions join = options_.join;
+    join.identity.order = membership.order;
+    recovery_ = std::make_unique<Recovery>(join, membership, parts, static_cast<Recovery::Listener&>(*this));
   }
 
   std::vector<ControlPeer> peers;

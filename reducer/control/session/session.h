@@ -67,6 +67,7 @@ class Session {
 
   // ---- session_recovery.cc: fault tolerance ----
   [[nodiscard]] bool is_fault_tolerant() const noexcept { return plan_.fault_tolerant; }
+  [[nodiscard]] wire::SumOrder order() const noexcept { return plan_.order; }
   // The error if a control connection may not replace the rank's; empty if it may.
   [[nodiscard]] std::optional<Error> check_resume(const wire::Hello& hello, const wire::Attach& attach) const;
   void resume(const std::shared_ptr<Connection>& control, uint32_t rank);

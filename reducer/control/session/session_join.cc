@@ -19,6 +19,13 @@ bool requests_fault_tolerance(const wire::Hello& hello) {
   return (hello.features & wire::kFaultToleranceFeatures) == wire::kFaultToleranceFeatures;
 }
 
+// A feature that WELCOME omits is not in force.
+wire::SumOrder requested_order(const wire::Hello& hello, const ReducerOptions& options) {
+  return (hello.features & ~options.withheld_features & wire::kFeatureTreeOrder) != 0
+             ? wire::SumOrder::kTree
+             : wire::SumOrder::kGroups;
+}
+
 SessionPlan plan_of(const wire::Hello& hello, const wire::Join& join, uint32_t handle,
                     const ReducerOptions& options, uint32_t weight) {
   return {.handle = handle,
@@ -29,6 +36,7 @@ SessionPlan plan_of(const wire::Hello& hello, const wire::Join& join, uint32_t h
           .view_hash = static_cast<uint32_t>(join.view_hash),
           .payload_crc = options.payload_crc,
           .fault_tolerant = requests_fault_tolerance(hello),
+          .order = requested_order(hello, options),
           .health = options.health,
           .weight = weight};
 }
@@ -148,7 +156,7 @@ std::optional<Error> Session::check_agreement(const wire::Hello& hello, const wi
   return std::nullopt;
 }
 
-// Fault tolerance and whether the session already runs.
+// Fault tolerance, the order of sums, and whether the session already runs.
 std::optional<Error> Session::check_kind(const wire::Hello& hello, const std::string& rank) const {
   const std::string first = name(first_rank_);
   if (requests_fault_tolerance(hello) != plan_.fault_tolerant) {
@@ -156,6 +164,13 @@ std::optional<Error> Session::check_kind(const wire::Hello& hello, const std::st
     const std::string& without = plan_.fault_tolerant ? rank : first;
     return Error{Errc::kMismatch,
                  "ranks disagree on fault tolerance: " + with + " requests it, " + without + " does not"};
+  }
+  if (requested_order(hello, loop_.options()) != plan_.order) {
+    const bool first_is_earlier = plan_.order == wire::SumOrder::kGroups;
+    return Error{Errc::kMismatch,
+                 "ranks disagree on the order of sums: " + (first_is_earlier ? first : rank) +
+                     " requests that of earlier releases, " + (first_is_earlier ? rank : first) +
+                     " the tree; use one release on all ranks"};
   }
   if (plan_.fault_tolerant && (hello.incarnation != 0) != joined_running_session_) {
     const std::string& joins_running = joined_running_session_ ? first : rank;

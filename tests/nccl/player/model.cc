@@ -12,8 +12,6 @@
 namespace player {
 namespace {
 
-constexpr size_t kFoldGroup = 8;
-
 uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -96,6 +94,15 @@ T fold(ReduceOp op, T a, T b) {
   throw Failure("unknown operator");
 }
 
+// The balanced binary tree over n ranks from `first` on: the largest power of two below n on the left.
+template <typename T, typename Element>
+T fold_tree(ReduceOp op, const Element& element, size_t first, size_t n) {
+  if (n == 1) return element(first);
+  const size_t left = std::bit_floor(n - 1);
+  const T sum = fold_tree<T>(op, element, first, left);
+  return fold(op, sum, fold_tree<T>(op, element, first + left, n - left));
+}
+
 template <typename T>
 T random_float(uint64_t bits) {
   switch (bits % 64) {
@@ -151,15 +158,7 @@ void reduce(DataType type, ReduceOp op, const std::vector<const std::byte*>& con
         std::memcpy(&stored, contributions[rank] + i * sizeof(Stored), sizeof(Stored));
         return Kind::load(stored);
       };
-      Folded all{};
-      for (size_t begin = 0; begin < contributions.size(); begin += kFoldGroup) {
-        Folded group = element(begin);
-        for (size_t rank = begin + 1; rank < std::min(begin + kFoldGroup, contributions.size()); ++rank) {
-          group = fold(op, group, element(rank));
-        }
-        all = begin == 0 ? group : fold(op, all, group);
-      }
-      const Stored result = Kind::store(all);
+      const Stored result = Kind::store(fold_tree<Folded>(op, element, 0, contributions.size()));
       std::memcpy(out + i * sizeof(Stored), &result, sizeof(Stored));
     }
   });

@@ -68,7 +68,7 @@ class ReconnectorTest : public ::testing::Test, protected Reconnector::Listener 
       EXPECT_EQ(hello.lane, lane);
       EXPECT_EQ(hello.rank, 1u);
       EXPECT_EQ(hello.incarnation, kIncarnation);
-      EXPECT_EQ(hello.features, wire::kFaultToleranceFeatures);
+      EXPECT_EQ(hello.features, wire::kFaultToleranceFeatures | wire::kFeatureTreeOrder);
       const auto attach = c.expect<wire::Attach>();
       EXPECT_EQ(attach.handle, kHandle);
       EXPECT_EQ(attach.view_hash, kViewHash);

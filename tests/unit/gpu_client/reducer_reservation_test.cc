@@ -72,7 +72,7 @@ TEST_F(AddedReducerTest, MakesAReservationAndAttachesItsLanes) {
                     const auto hello = ScriptedListener::welcome(c, kId, 4);
                     EXPECT_EQ(hello.purpose, wire::Purpose::kControl);
                     EXPECT_EQ(hello.incarnation, kIncarnation);
-                    EXPECT_EQ(hello.features, wire::kFaultToleranceFeatures);
+                    EXPECT_EQ(hello.features, wire::kFaultToleranceFeatures | wire::kFeatureTreeOrder);
                     const auto join = c.expect<wire::Join>();
                     EXPECT_EQ(join.view_hash, wire::view_hash(first_));
                     EXPECT_EQ(join.window_bytes, first_.window_bytes);
@@ -113,6 +113,20 @@ TEST_F(AddedReducerTest, RejectsAReducerWithoutFaultTolerance) {
   expect_error(Errc::kUnsupported, "does not support fault-tolerant sessions");
 }
 
+TEST_F(AddedReducerTest, RejectsAReducerOfAnEarlierReleaseUnlessTheSessionSumsInGroups) {
+  const auto earlier = [](Connection& c) {
+    return ScriptedListener::welcome(c, kId, 2, wire::kFaultToleranceFeatures);
+  };
+  reducer_.serve({[&](Connection& c) { static_cast<void>(earlier(c)); },
+                  [&](Connection& c) {
+                    EXPECT_EQ(earlier(c).features, wire::kFaultToleranceFeatures);
+                    EXPECT_EQ(c.expect<wire::Join>().reducers.back(), kId);
+                  }});
+  expect_error(Errc::kUnsupported, "is of an earlier release, which cannot sum in the order of this session");
+  options_.identity.order = wire::SumOrder::kGroups;
+  EXPECT_NE(join().error().code, Errc::kUnsupported);
+}
+
 TEST_F(AddedReducerTest, RejectsAnotherNumberOfSlots) {
   reducer_.serve({answer_join, [](Connection& c) {
                     static_cast<void>(ScriptedListener::welcome(c, kId));
@@ -141,6 +155,7 @@ class FaultTolerantJoinTest : public ::testing::Test {
       o.reducers.push_back({.host = "127.0.0.1", .port = r->port(), .weight = 1});
     o.identity.ranks = 1;
     o.identity.fault_tolerant = fault_tolerant;
+    o.identity.order = wire::SumOrder::kGroups;
     const auto membership = join_session(o);
     EXPECT_TRUE(membership.has_value()) << membership.error().text;
     return membership && membership->fault_tolerant;
@@ -171,6 +186,34 @@ TEST_F(FaultTolerantJoinTest, WithdrawsTheFeatureIfOneReducerLacksIt) {
   a.join();
   EXPECT_THAT(a.features_seen(), ElementsAre(wire::kFaultToleranceFeatures, 0, 0))
       << "two handshakes, then one for the lane";
+}
+
+// The order of sums of a session of one rank, which asks for the tree, and the features of its HELLOs.
+wire::SumOrder order_of_session(ScriptedReducer& a, ScriptedReducer& b) {
+  JoinOptions o;
+  for (const ScriptedReducer* r : {&a, &b})
+    o.reducers.push_back({.host = "127.0.0.1", .port = r->port(), .weight = 1});
+  o.identity.ranks = 1;
+  const auto membership = join_session(o);
+  EXPECT_TRUE(membership.has_value()) << membership.error().text;
+  return membership ? membership->order : wire::SumOrder::kGroups;
+}
+
+TEST(SumOrderOfAJoin, IsTheTreeIfAllReducersSupportIt) {
+  ScriptedReducer a({.id = 1, .features = wire::kFeatureTreeOrder});
+  ScriptedReducer b({.id = 2, .features = wire::kFeatureTreeOrder});
+  EXPECT_EQ(order_of_session(a, b), wire::SumOrder::kTree);
+  a.join();
+  EXPECT_THAT(a.features_seen(), ElementsAre(wire::kFeatureTreeOrder, wire::kFeatureTreeOrder));
+}
+
+// HELLO is repeated without the feature, so that the reducer that supports it learns the order too.
+TEST(SumOrderOfAJoin, IsThatOfEarlierReleasesIfOneReducerIsOfOne) {
+  ScriptedReducer a({.id = 1, .features = wire::kFeatureTreeOrder});
+  ScriptedReducer b({.id = 2, .features = 0});
+  EXPECT_EQ(order_of_session(a, b), wire::SumOrder::kGroups);
+  a.join();
+  EXPECT_THAT(a.features_seen(), ElementsAre(wire::kFeatureTreeOrder, 0, 0));
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ class ScriptedListener {
 
   // Receives HELLO and sends WELCOME.
   static wire::Hello welcome(Connection& c, uint64_t id, uint16_t lanes = 2,
-                             uint64_t features = wire::kFaultToleranceFeatures) {
+                             uint64_t features = wire::kFaultToleranceFeatures | wire::kFeatureTreeOrder) {
     auto hello = c.expect<wire::Hello>();
     wire::Welcome w;
     w.version = wire::kVersionMax;

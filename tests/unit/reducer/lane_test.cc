@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
+#include <span>
+#include <vector>
 
 #include "tests/support/lane_test_bed.h"
 
@@ -12,8 +15,16 @@ namespace {
 using reducer::LaneEvent;
 using ::testing::HasSubstr;
 
-// Implements protocol.md section 7 independently: ((r0+r1)+r2)+... in groups of eight, then over the groups.
-float sum_in_order(const std::vector<float>& by_rank) {
+// Implements protocol.md section 7 independently: the balanced binary tree over the ranks.
+float sum_as_tree(std::span<const float> by_rank) {
+  if (by_rank.size() == 1) return by_rank[0];
+  size_t left = 1;
+  while (2 * left < by_rank.size()) left *= 2;
+  return sum_as_tree(by_rank.first(left)) + sum_as_tree(by_rank.subspan(left));
+}
+
+// The order of earlier releases: ((r0+r1)+r2)+... in groups of eight, then over the groups.
+float sum_in_groups(std::span<const float> by_rank) {
   std::vector<float> groups;
   for (size_t i = 0; i < by_rank.size(); i += 8) {
     float g = by_rank[i];
@@ -25,9 +36,23 @@ float sum_in_order(const std::vector<float>& by_rank) {
   return total;
 }
 
-// Values whose f32 sum depends on the order of the additions.
-float order_dependent_value(uint32_t rank) {
-  return (rank % 2 == 0 ? 1.0f : -1.0f) * (1.0e7f / static_cast<float>(rank + 1)) + 0.1f;
+// 100 values of which many f32 sums depend on the order of the additions.
+std::vector<float> order_dependent_values(uint32_t rank) {
+  std::mt19937 random(rank);
+  std::vector<float> values(100);
+  for (float& v : values) v = static_cast<float>(static_cast<int32_t>(random())) * 1e-5F;
+  return values;
+}
+
+// Element by element, by one of the functions above.
+std::vector<float> sum_by(float (*sum)(std::span<const float>),
+                          const std::vector<std::vector<float>>& by_rank) {
+  std::vector<float> all, column(by_rank.size());
+  for (size_t i = 0; i < by_rank[0].size(); ++i) {
+    for (size_t r = 0; r < by_rank.size(); ++r) column[r] = by_rank[r][i];
+    all.push_back(sum(column));
+  }
+  return all;
 }
 
 // Settles and returns the code of the lane's only event.
@@ -38,31 +63,43 @@ Errc code_of_event(LaneTestBed& test_bed) {
   return events.empty() ? Errc::kOk : events[0].code;
 }
 
-TEST(Lane, SumsInRankOrderForAnyOrderOfArrival) {
-  for (uint32_t n : {1u, 2u, 3u, 8u, 9u, 17u, 40u}) {
-    std::vector<float> by_rank;
-    std::vector<uint32_t> order;
-    for (uint32_t r = 0; r < n; ++r) by_rank.push_back(order_dependent_value(r)), order.push_back(r);
-    const float expected = sum_in_order(by_rank);
-    LaneTestBed test_bed(n);
-    test_bed.commit_all();
-    for (uint64_t sequence = 0; sequence < 12; ++sequence) {
-      std::rotate(order.begin(), order.begin() + static_cast<long>(sequence % n), order.end());
-      if (sequence % 3 == 0) std::ranges::reverse(order);
-      for (uint32_t r : order) {
-        ASSERT_TRUE(test_bed.contribute(r, sequence, std::vector<float>(100, by_rank[r])).ok());
-        test_bed.settle();
-      }
-      for (const auto& rank : test_bed.ranks) {
-        ASSERT_EQ(rank->arrived.size(), sequence + 1) << "n " << n;
-        const auto& result = rank->arrived.back();
-        EXPECT_EQ(result.header.type, wire::FrameType::kResult);
-        EXPECT_EQ(result.header.sequence, sequence);
-        EXPECT_EQ(LaneTestBed::floats(result.payload), std::vector<float>(100, expected)) << "n " << n;
-        EXPECT_EQ(wire::find_result_info(result.extensions)->last_rank, order.back());
-      }
+// The order of sums depends on the ranks' numbers alone.
+void expect_sums_for_any_order_of_arrival(uint32_t n, wire::SumOrder sum_order) {
+  std::vector<std::vector<float>> by_rank;
+  std::vector<uint32_t> order;
+  for (uint32_t r = 0; r < n; ++r) by_rank.push_back(order_dependent_values(r)), order.push_back(r);
+  const std::vector<float> tree = sum_by(sum_as_tree, by_rank);
+  const std::vector<float> groups = sum_by(sum_in_groups, by_rank);
+  EXPECT_EQ(tree == groups, n <= 3) << "the values show no order, n " << n;
+  const std::vector<float>& expected = sum_order == wire::SumOrder::kTree ? tree : groups;
+  LaneTestBed test_bed(n, 4, 4096, false, false, sum_order);
+  test_bed.commit_all();
+  for (uint64_t sequence = 0; sequence < 12; ++sequence) {
+    std::rotate(order.begin(), order.begin() + static_cast<long>(sequence % n), order.end());
+    if (sequence % 3 == 0) std::ranges::reverse(order);
+    for (uint32_t r : order) {
+      ASSERT_TRUE(test_bed.contribute(r, sequence, by_rank[r]).ok());
+      test_bed.settle();
+    }
+    for (const auto& rank : test_bed.ranks) {
+      ASSERT_EQ(rank->arrived.size(), sequence + 1) << "n " << n;
+      const auto& result = rank->arrived.back();
+      EXPECT_EQ(result.header.type, wire::FrameType::kResult);
+      EXPECT_EQ(result.header.sequence, sequence);
+      EXPECT_EQ(LaneTestBed::floats(result.payload), expected) << "n " << n;
+      EXPECT_EQ(wire::find_result_info(result.extensions)->last_rank, order.back());
     }
   }
+}
+
+TEST(Lane, SumsAsATreeForAnyOrderOfArrival) {
+  for (uint32_t n : {1u, 2u, 3u, 4u, 7u, 8u, 9u, 17u, 27u, 40u})
+    expect_sums_for_any_order_of_arrival(n, wire::SumOrder::kTree);
+}
+
+TEST(Lane, SumsInGroupsForEarlierReleases) {
+  for (uint32_t n : {1u, 2u, 3u, 4u, 7u, 8u, 9u, 17u, 27u, 40u})
+    expect_sums_for_any_order_of_arrival(n, wire::SumOrder::kGroups);
 }
 
 TEST(Lane, ExpectsFramesLikeTheLastOneInGrantedSlots) {
