@@ -31,19 +31,21 @@ Bytes reduced(sluice_dtype dtype, sluice_op op, const std::vector<Bytes>& in) {
   std::vector<const std::byte*> sources;
   for (const Bytes& b : in) sources.push_back(b.data());
   if (ranks <= kernels::kGroup) {
-    kernels::reference_fold(type, operation, kernels::Stage::kWhole, sources, count, ranks, out.data());
+    kernels::reference_fold(type, operation, kernels::Stage::kWhole, wire::SumOrder::kTree, sources, count,
+                            ranks, out.data());
     return out;
   }
   std::vector<Bytes> sums;
   for (size_t first = 0; first < ranks; first += kernels::kGroup) {
     const size_t members = std::min<size_t>(kernels::kGroup, ranks - first);
     Bytes& sum = sums.emplace_back(count * wire::accumulated_size_of(type));
-    kernels::reference_fold(type, operation, kernels::Stage::kPartial,
+    kernels::reference_fold(type, operation, kernels::Stage::kPartial, wire::SumOrder::kTree,
                             std::span(sources).subspan(first, members), count, ranks, sum.data());
   }
   std::vector<const std::byte*> partial;
   for (const Bytes& b : sums) partial.push_back(b.data());
-  kernels::reference_fold(type, operation, kernels::Stage::kFinish, partial, count, ranks, out.data());
+  kernels::reference_fold(type, operation, kernels::Stage::kFinish, wire::SumOrder::kTree, partial, count,
+                          ranks, out.data());
   return out;
 }
 

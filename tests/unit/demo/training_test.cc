@@ -81,8 +81,9 @@ TEST_F(TrainingTest, CallsAfterEachStepWhatMayChangeTheWeights) {
             static_cast<std::ptrdiff_t>(training.network().parameters().size()));
 }
 
-// The sum must be ((s0+s1)+...+s7)+((s8+...)+...), computed here from separate shards.
-TEST_F(TrainingTest, SumsShardsByRankInGroupsOfEight) {
+// The sum must be a balanced binary tree, computed here level by level: neighbors are added, an odd last one
+// is carried.
+TEST_F(TrainingTest, SumsShardsAsATreeOverTheRanks) {
   TrainingOptions options;
   options.workers = 19;
   Training training(parts_.train, options);
@@ -94,15 +95,15 @@ TEST_F(TrainingTest, SumsShardsByRankInGroupsOfEight) {
   std::vector<std::vector<float>> shards(options.workers, std::vector<float>(training.total_size()));
   for (uint32_t rank = 0; rank < options.workers; ++rank) training.compute_shard(batch, rank, shards[rank]);
   for (size_t i = 0; i < total.size(); ++i) {
-    std::vector<float> groups;
-    for (uint32_t rank = 0; rank < options.workers; ++rank) {
-      if (rank % 8 == 0) {
-        groups.push_back(shards[rank][i]);
-      } else {
-        groups.back() += shards[rank][i];
-      }
+    std::vector<float> level;
+    for (const auto& shard : shards) level.push_back(shard[i]);
+    while (level.size() > 1) {
+      std::vector<float> next;
+      for (size_t k = 0; k < level.size(); k += 2)
+        next.push_back(k + 1 < level.size() ? level[k] + level[k + 1] : level[k]);
+      level = next;
     }
-    ASSERT_EQ(total[i], std::accumulate(groups.begin() + 1, groups.end(), groups.front())) << i;
+    ASSERT_EQ(total[i], level[0]) << i;
   }
 }
 
