@@ -54,14 +54,15 @@ void LocalSession::run_thread() noexcept {
   const std::atomic<uint32_t>& word = segment_->doorbell(topology_.local_of[rank()]).watch_word;
   while (!stopping_.load(std::memory_order_seq_cst)) {
     const uint32_t seen = word.load(std::memory_order_seq_cst);
-    if (try_drive()) {
+    const bool drives = try_drive();
+    if (drives) {
       check_failures();
       drive([&] { return !has_duty(); }, engine::kNoDeadline, sleeper);
       stop_driving();
     } else {
-      stage_->wake();  // whoever makes progress looks at the peers
+      stage_->wake();  // whoever makes progress looks at the peers, and wakes this thread afterwards
     }
-    if (!has_duty()) watch_->wait(word, seen, kLongestSleep);
+    if (!drives || !has_duty()) watch_->wait(word, seen, kLongestSleep);
   }
   watch_->end();
 }
@@ -198,11 +199,11 @@ void LocalSession::stop_driving() noexcept {
 }
 
 bool LocalSession::step() noexcept {
-  const uint32_t open = table_->open_count();
+  const uint64_t ended = stage_->counters().operations.load(std::memory_order_relaxed);
   const bool worked = stage_->progress();
   if (stage_->mismatch() && end_latch_.code() == Errc::kOk)
     end_for_all(Errc::kMismatch, describe(*stage_->mismatch()), Errc::kMismatch);
-  if (table_->open_count() != open) signal();
+  if (stage_->counters().operations.load(std::memory_order_relaxed) != ended) signal();
   return worked;
 }
 
@@ -311,17 +312,18 @@ Status LocalSession::close(Nanos deadline) {
   }
   const auto failed = [this] { return end_latch_.code() != Errc::kOk; };
   const bool in_time = wait_until([&] { return table_->open_count() == 0 || failed(); }, deadline);
-  const Errc ended = end_latch_.code();
-  if (!in_time)
-    end_for_all(Errc::kClosed, "rank " + std::to_string(rank()) + " closed the session with open operations",
-                Errc::kAborted);
-  // From here on the end of a rail is no failure. Whoever makes progress looks at the rails.
+  // Whoever makes progress looks at failures. From here on the end of a rail is none.
   while (!try_drive()) {
     stage_->wake();
     wait_for_signal([] { return false; }, engine::kNoDeadline);
   }
+  check_failures();
   are_rails_complete_.store(false, std::memory_order_release);
   stop_driving();
+  const Errc ended = end_latch_.code();
+  if (!in_time)
+    end_for_all(Errc::kClosed, "rank " + std::to_string(rank()) + " closed the session with open operations",
+                Errc::kAborted);
   Status rails_closed;
   for (const auto& rail : rails_) {
     if (rail == nullptr) continue;

@@ -56,6 +56,7 @@ void LocalSession::check_failures() noexcept {
       signal();
     }
   } catch (const std::exception&) {  // out of memory
+    end_here(Errc::kExhausted, {}, Errc::kExhausted);
     stage_->end_all(Errc::kExhausted);
     signal();
   }
@@ -64,7 +65,8 @@ void LocalSession::check_failures() noexcept {
 void LocalSession::check_peers() {
   for (uint32_t peer = 0; peer < segment_->ranks(); ++peer) {
     if (watch_->state(peer) != PeerState::kDied) continue;
-    return end_here(
+    // For all: another rank may see the end of this one before that of the dead one.
+    return end_for_all(
         Errc::kPeerLost,
         name_of(peer) + " lost: its process " + std::to_string(segment_->process(peer).load()) + " has ended",
         Errc::kPeerLost);
@@ -112,6 +114,7 @@ void LocalSession::end_here(Errc code, std::string text, Errc code_for_rails) no
 }
 
 void LocalSession::end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept {
+  if (end_latch_.code() != Errc::kOk) return;
   FailureRecord& failure = segment_->failure();
   uint32_t expected = FailureRecord::kNone;
   if (failure.state.compare_exchange_strong(expected, FailureRecord::kWriting, std::memory_order_seq_cst)) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -25,7 +26,7 @@ constexpr Nanos kRetry = 5 * kMillisecond;     // while the leader binds, but do
 constexpr Nanos kProofTimeout = 5 * kSecond;   // of one connection
 constexpr Nanos kVerdictGrace = 5 * kSecond;   // the leader decides who is late
 constexpr Nanos kReadyTimeout = 10 * kSecond;  // to map the segment
-constexpr size_t kMaxStrangers = 16;           // connections without a proof
+constexpr size_t kMaxStrangers = 64;           // connections without a proof
 
 template <typename T>
 void append(std::vector<std::byte>& out, const T& bytes) {
@@ -88,6 +89,15 @@ std::string rank_list(const std::vector<Rank>& ranks) {
   return out;
 }
 
+// The others wait for an answer, so an exception is one too.
+Result<void> guarded(const std::function<Result<void>(Segment)>& begin_watch, Segment segment) {
+  try {
+    return begin_watch(std::move(segment));
+  } catch (const std::exception& e) {
+    return fail(Errc::kSystem, e.what());
+  }
+}
+
 class Leader {
  public:
   Leader(const engine::Identity& identity, const MeetingPlan& plan, Socket listener, Nanos deadline)
@@ -131,7 +141,9 @@ class Leader {
       SLUICE_RETURN_IF_ERROR(wait(deadline_));
       if (monotonic_now() >= deadline_) return tl::unexpected(missing_ranks());
       // One at a time, so that strangers are gone before the next one comes.
-      if (Socket next = accept_from(listener_); next.valid()) accept(std::move(next));
+      auto next = accept_from(listener_);
+      if (!next) return tl::unexpected(next.error());
+      if (next->valid()) accept(std::move(*next));
       SLUICE_RETURN_IF_ERROR(serve_members());
     }
     std::erase_if(members_, [](const Member& m) { return m.state < State::kArrived; });
@@ -146,7 +158,7 @@ class Leader {
                 " at the socket of this session");
       return;
     }
-    if (members_.size() - count(State::kArrived) >= kMaxStrangers) {
+    if (members_.size() >= expected_.size() + kMaxStrangers) {
       // A rank proves its token at once: the one that has said least, or longest nothing, is none.
       const auto oldest = std::ranges::min_element(members_, {}, &Member::state);
       members_.erase(oldest);
@@ -265,7 +277,7 @@ class Leader {
       if (!send_packet(m.socket, encode(message), segment.descriptor()).ok()) return lost(m).map([](bool) {});
     }
     segment.close_descriptor();
-    if (auto begun = begin_watch(std::move(segment)); !begun)
+    if (auto begun = guarded(begin_watch, std::move(segment)); !begun)
       return add_context(rank_name(identity_.rank), begun.error());
     return {};
   }
@@ -323,6 +335,7 @@ class Follower {
     if (!begun) ready.code = begun.error().code, ready.text = begun.error().text;
     SLUICE_RETURN_IF_ERROR(send(ready));
     LocalVerdict verdict;
+    deadline_ = std::max(deadline_, monotonic_now()) + kReadyTimeout;  // of other ranks
     SLUICE_RETURN_IF_ERROR(receive(verdict));
     if (verdict.code != Errc::kOk) return tl::unexpected(to_error(verdict.code, std::move(verdict.text)));
     return {};
@@ -333,7 +346,7 @@ class Follower {
     if (!packet.descriptor.valid()) return fail(Errc::kBadField, "the segment came without a descriptor");
     SLUICE_ASSIGN_OR_RETURN(segment, Segment::map(packet.descriptor.release(), plan_.geometry));
     segment.close_descriptor();
-    return begin_watch(std::move(segment));
+    return guarded(begin_watch, std::move(segment));
   }
   template <typename M>
   Result<void> send(const M& message) {
@@ -355,7 +368,7 @@ class Follower {
   const engine::Identity& identity_;
   const MeetingPlan& plan_;
   Socket socket_;
-  const Nanos deadline_;
+  Nanos deadline_;
 };
 
 }  // namespace

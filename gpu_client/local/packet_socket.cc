@@ -83,8 +83,12 @@ Result<Socket> connect_at(const std::string& name) {
   return std::move(socket);
 }
 
-Socket accept_from(const Socket& listener) noexcept {
-  return Socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+Result<Socket> accept_from(const Socket& listener) {
+  const int fd = ::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd >= 0) return Socket(fd);
+  if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+    return fail(Errc::kSystem, std::string("cannot accept a rank of this host: ") + std::strerror(errno));
+  return Socket();  // none, or one that has gone
 }
 
 PeerProcess peer_of(const Socket& socket) noexcept {
@@ -123,11 +127,16 @@ Result<std::optional<Packet>> receive_packet(const Socket& socket) {
   message.msg_iovlen = 1;
   message.msg_control = &control;
   message.msg_controllen = sizeof control;
-  const ssize_t received = ::recvmsg(socket.fd(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  ssize_t received = ::recvmsg(socket.fd(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  // A peer that closes with unread packets resets the connection; its own last packets come after that.
+  if (received < 0 && errno == ECONNRESET)
+    received = ::recvmsg(socket.fd(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (received < 0 && (errno == EAGAIN || errno == EINTR)) return std::optional<Packet>();
   if (received <= 0) return fail(Errc::kReset, "connection closed");
   packet.descriptor = take_descriptor(message);
-  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) return fail(Errc::kBadLength, "malformed packet");
+  if ((message.msg_flags & MSG_CTRUNC) != 0)
+    return fail(Errc::kSystem, std::string("cannot receive the shared memory: ") + std::strerror(EMFILE));
+  if ((message.msg_flags & MSG_TRUNC) != 0) return fail(Errc::kBadLength, "malformed packet");
   packet.bytes.resize(static_cast<size_t>(received));
   return std::optional<Packet>(std::move(packet));
 }

@@ -31,15 +31,15 @@ struct PeerProcess {
 [[nodiscard]] Result<Socket> listen_at(const std::string& name, int backlog);
 // Errors: kReset if nobody listens, kSystem.
 [[nodiscard]] Result<Socket> connect_at(const std::string& name);
-// The next connection; an invalid socket if there is none.
-[[nodiscard]] Socket accept_from(const Socket& listener) noexcept;
+// The next connection; an invalid socket if there is none. Errors: kSystem, as for lack of descriptors.
+[[nodiscard]] Result<Socket> accept_from(const Socket& listener);
 [[nodiscard]] PeerProcess peer_of(const Socket& socket) noexcept;
 
 // Sends one packet, with `descriptor` unless it is -1. kReset if the peer has closed or does not read.
 [[nodiscard]] Status send_packet(const Socket& socket, const std::vector<std::byte>& bytes,
                                  int descriptor = -1);
 // Receives one packet if there is one. Errors: kReset when the peer has closed, kBadLength for an empty or
-// too long packet.
+// too long packet, kSystem if this process has no descriptor left for that of the packet.
 [[nodiscard]] Result<std::optional<Packet>> receive_packet(const Socket& socket);
 // The same, waiting until `deadline`. Errors: also kTimeout.
 [[nodiscard]] Result<Packet> wait_for_packet(const Socket& socket, Nanos deadline);

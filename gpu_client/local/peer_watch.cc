@@ -99,7 +99,7 @@ void PeerWatch::wait(const std::atomic<uint32_t>& wake, uint32_t seen, Nanos tim
   if (has_waitv_) {
     const timespec until = to_timespec(monotonic_now() + timeout);
     if (::syscall(kFutexWaitv, entries.data(), count, 0, &until, CLOCK_MONOTONIC) >= 0) return;
-    if (errno != ENOSYS && errno != EPERM) return;
+    if (errno == EAGAIN || errno == EINTR || errno == ETIMEDOUT) return;
     has_waitv_ = false;
   }
   futex_wait(wake, seen, std::min(timeout, kPollInterval));

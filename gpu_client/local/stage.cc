@@ -54,6 +54,7 @@ void Stage::submit(uint32_t op) noexcept {
 
 bool Stage::progress() noexcept {
   wakes_seen_ = wakes_.load(std::memory_order_seq_cst);
+  if (has_ended_) return false;
   // The result of a piece lets all ranks go on, so it comes first. Results are consumed while the cache holds
   // them, before more pieces begin.
   return finish_rails() || make_next_result() || consume() || arrive();
@@ -243,6 +244,7 @@ void Stage::copy(std::byte* to, const std::byte* from, size_t bytes) noexcept {
 }
 
 void Stage::end_all(Errc status) noexcept {
+  has_ended_ = true;
   const uint64_t end = submitted_.load(std::memory_order_acquire);
   for (; done_index_ != end; ++done_index_) table_.end(at(done_index_), status);
   arrive_index_ = end;
@@ -252,6 +254,7 @@ void Stage::end_all(Errc status) noexcept {
 }
 
 bool Stage::has_work() const noexcept {
+  if (has_ended_) return true;  // whoever makes progress ends what was submitted since
   const uint64_t done = done_.load(std::memory_order_relaxed);
   if (done < arrived_ && is_complete(done)) return true;
   // make_next_result() stops at a piece of this rank.

@@ -67,8 +67,9 @@ class Stage final : engine::EndListener {
   [[nodiscard]] const std::optional<Mismatch>& mismatch() const noexcept { return mismatch_; }
   // The status of an operation that failed on a rail; the session must end.
   [[nodiscard]] Status rail_status() const noexcept { return rail_status_; }
-  // Ends all open operations with this status. Rails use the segment's memory only, so what is still on one
-  // does not touch the buffers of an operation.
+  // Ends all open operations with this status, and later ones at the next call; progress() does nothing any
+  // more: pieces that did not arrive are counted by the table, but not here. Rails use the segment's memory
+  // only, so what is still on one does not touch the buffers of an operation.
   void end_all(Errc status) noexcept;
 
   // Calls sleeper(word, seen), which sleeps until the word differs from `seen`: then progress() may find
@@ -176,6 +177,7 @@ class Stage final : engine::EndListener {
   std::vector<uint32_t> queue_;
   std::atomic<uint64_t> submitted_{0};
   uint64_t arrive_index_ = 0, done_index_ = 0;
+  bool has_ended_ = false;
 
   // Piece numbers: done_, finish_ <= make_ <= arrived_ <= done_ + window.
   uint64_t arrived_ = 0;

@@ -1,6 +1,8 @@
 // The collectives of ranks that share a host: all kinds, types and operators, against the scalar reference.
 #include <sluice/streams.h>
 
+#include <condition_variable>
+#include <mutex>
 #include <numeric>
 
 #include "reducer/kernels/scalar_reference.h"
@@ -185,6 +187,43 @@ TEST_F(LocalCollectives, ReduceAndBroadcastWithEveryRoot) {
         EXPECT_EQ(in, std::vector<double>(count, root + 1.0));
       }
     }
+  });
+}
+
+TEST_F(LocalCollectives, SixtyFourRanksShareAHost) {
+  run(64, [&](uint32_t rank, sluice_session* s) {
+    std::vector<int32_t> x(1000, static_cast<int32_t>(rank));
+    ASSERT_EQ(sluice_allreduce(s, x.data(), x.data(), x.size(), SLUICE_I32, SLUICE_SUM), SLUICE_OK);
+    EXPECT_EQ(x, std::vector<int32_t>(x.size(), 64 * 63 / 2));
+  });
+}
+
+// Two threads start and wait at once: each must learn the end of its own operation.
+TEST_F(LocalCollectives, NoEndIsMissedBesideAStart) {
+  run(2, [&](uint32_t rank, sluice_session* s) {
+    std::mutex order;
+    std::condition_variable turn;
+    int next = 0;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 2; ++t) {
+      threads.emplace_back([&, t] {
+        float x = 0;
+        for (int i = 0; i < 2000; ++i) {
+          sluice_request request = 0;
+          {
+            std::unique_lock lock(order);  // all ranks start in one order
+            turn.wait(lock, [&] { return next == t; });
+            x = static_cast<float>(rank);
+            ASSERT_EQ(sluice_allreduce_async(s, &x, &x, 1, SLUICE_F32, SLUICE_SUM, &request), SLUICE_OK);
+            next = 1 - t;
+          }
+          turn.notify_all();
+          ASSERT_EQ(sluice_wait(s, request, 20'000), SLUICE_OK);
+          ASSERT_EQ(x, 1.f);
+        }
+      });
+    }
+    for (std::thread& t : threads) t.join();
   });
 }
 

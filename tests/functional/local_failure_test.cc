@@ -352,6 +352,50 @@ TEST_F(LocalDeath, OfALargeProcess) {
   kill_one(Moment::kInOperation, 64 << 20);
 }
 
+// An operation that starts while another thread learns of the failure ends with it.
+TEST_F(LocalFailure, OperationsThatStartDuringAFailureEnd) {
+  for (int round = 0; round < 40; ++round) {
+    SetUp();
+    each_rank(2, [&](uint32_t rank) {
+      const Created c = create(options_for(rank, 2));
+      ASSERT_EQ(c.status, SLUICE_OK) << c.error;
+      if (rank == 1) {
+        EXPECT_EQ(sluice_session_abort(c.session, "enough"), SLUICE_OK);
+      } else {
+        // Unequal parts: the start takes long.
+        const std::array<size_t, 2> counts = {20'000'001, 20'000'000};
+        std::vector<uint8_t> x(counts[0] + counts[1]), part(counts[0]);
+        for (sluice_status status = SLUICE_OK; status == SLUICE_OK;) {
+          sluice_request request = 0;
+          status = sluice_reduce_scatter_async(c.session, x.data(), part.data(), 0, counts.data(), SLUICE_U8,
+                                               SLUICE_SUM, &request);
+          if (status == SLUICE_OK) status = sluice_wait(c.session, request, 20'000);
+          EXPECT_THAT(status, AnyOf(SLUICE_LOST));
+        }
+      }
+      sluice_session_close(c.session);
+    });
+  }
+}
+
+// The last packet of a peer that has not read ours.
+TEST_F(LocalFailure, APacketIsReceivedFromAPeerThatClosedEarly) {
+  const std::string name = "sluice-test-" + std::to_string(::getpid());
+  const auto listener = local::listen_at(name, 1);
+  ASSERT_TRUE(listener.has_value());
+  const auto client = local::connect_at(name);
+  ASSERT_TRUE(client.has_value());
+  {
+    const auto server = local::accept_from(*listener);
+    ASSERT_TRUE(server.has_value() && server->valid());
+    ASSERT_TRUE(local::send_packet(*client, std::vector<std::byte>(3)).ok());
+    ASSERT_TRUE(local::send_packet(*server, std::vector<std::byte>(7)).ok());
+  }
+  const auto packet = local::receive_packet(*client);
+  ASSERT_TRUE(packet.has_value() && packet->has_value());
+  EXPECT_EQ((*packet)->bytes.size(), 7U);
+}
+
 // Whoever is at the session's socket first, but is no rank of it.
 TEST_F(LocalFailure, StrangersAtTheSocketAreIgnored) {
   std::atomic<bool> done{false};

@@ -41,7 +41,7 @@ class GroupSessions(NamedTuple):
         `timeout` limits the join and each later operation. `reducers`: None: those of the agreement."""
         limit_ms = max(1, min(int(timeout.total_seconds() * 1000), (1 << 31) - 1))
         reducers = reducers or self.reducers
-        if self.may_share_memory:
+        if self.may_share_memory and "none" in (reducers, os.environ.get(_REDUCERS, "none")):
             try:
                 session = self._open(index, limit_ms, reducers, rendezvous="")  # without a pool: through shared memory
             except (Unsupported, System) as error:  # of all ranks alike
