@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 #include <numeric>
+#include <random>
+#include <span>
 
 #include "reducer/reducer.h"
 #include "tests/functional/local_test_bed.h"
@@ -169,6 +172,38 @@ TEST_F(Rails, OneHostBesideAPoolSendsNothing) {
     return code != 0 ? code : stats_of(s).payload_bytes_out == 0 ? 0 : 41;
   });
 }
+// The sum is a balanced tree over the ranks, and a host of two, four or eight consecutive ranks is a subtree.
+TEST_F(Rails, TheBitsOfF32DoNotDependOnTheHosts) {
+  constexpr uint32_t kRanks = 8;
+  constexpr size_t kCount = 300'001;
+  constexpr size_t kBytes = kRanks * kCount * sizeof(float);
+  void* const memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const std::span<float> results(static_cast<float*>(memory), kRanks * kCount);
+  std::vector<float> flat;
+  for (const std::vector<uint32_t>& hosts : {std::vector<uint32_t>{0, 1, 2, 3, 4, 5, 6, 7},
+                                             {0, 0, 1, 1, 2, 2, 3, 3},
+                                             {0, 0, 0, 0, 1, 1, 1, 1},
+                                             {0, 0, 0, 0, 0, 0, 0, 0}}) {
+    SetUp();
+    run_hosts(hosts, 2, [&](uint32_t rank, sluice_session* s) {
+      std::mt19937 random(rank);
+      std::normal_distribution<float> normal;
+      std::vector<float> x(kCount);
+      for (float& v : x) v = normal(random) * static_cast<float>(1 << (random() % 16));
+      const auto own = results.subspan(rank * kCount, kCount);
+      return sluice_allreduce(s, x.data(), own.data(), kCount, SLUICE_F32, SLUICE_SUM) == SLUICE_OK ? 0 : 71;
+    });
+    for (uint32_t rank = 1; rank < kRanks; ++rank) {
+      EXPECT_EQ(std::memcmp(results.data(), results.data() + rank * kCount, kCount * sizeof(float)), 0)
+          << rank;
+    }
+    if (flat.empty()) flat.assign(results.begin(), results.begin() + kCount);
+    EXPECT_EQ(std::memcmp(results.data(), flat.data(), kCount * sizeof(float)), 0) << hosts[1] << hosts[4];
+  }
+  ::munmap(memory, kBytes);
+}
+
 // Each host sends its sum once, whatever the number of its ranks.
 TEST_F(Rails, AHostSendsItsDataOnce) {
   constexpr size_t kCount = 4 << 20;
