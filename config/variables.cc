@@ -157,6 +157,7 @@ constexpr std::string_view kProgramVariables[] = {
     "SLUICE_OP",
     "SLUICE_OPEN",
     "SLUICE_OP_TIMEOUT",
+    "SLUICE_ORDER",
     "SLUICE_OUT",
     "SLUICE_OUTER_LEARNING_RATE",
     "SLUICE_OUTER_MOMENTUM",

@@ -66,6 +66,8 @@ Result<void> choose_meeting_point() {
 }  // namespace
 
 Result<LocalPool> LocalPool::start(ProcessGroup& processes, const LocalPoolOptions& options) {
+  // The workers of a run stand for hosts: their data goes through reducers, not through shared memory.
+  ::setenv("SLUICE_HOSTS", "off", 1);
   if (options.reducers == 0) {
     if (auto chosen = choose_meeting_point(); !chosen) return tl::unexpected(chosen.error());
     LocalPool none;
