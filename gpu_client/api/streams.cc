@@ -18,7 +18,6 @@
 #include "gpu_client/host/host_stream.h"
 
 using sluice::Errc;
-using sluice::Error;
 using sluice::Result;
 using sluice::api::call_on_streams;
 using sluice::api::copy_sized;

@@ -102,7 +102,7 @@ class LocalSession final : public engine::CollectiveSession {
   void check_failures() noexcept;
   void check_peers();
   void check_deadline(Nanos now) noexcept;
-  void end_here(Errc code, std::string text, Errc code_for_rails) noexcept;
+  void end_here(Errc code, const std::string& text, Errc code_for_rails) noexcept;
   void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;
   [[nodiscard]] std::string describe(const Stage::Mismatch& mismatch) const;
   [[nodiscard]] std::string describe_missing() const;

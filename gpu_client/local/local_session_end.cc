@@ -97,7 +97,7 @@ void LocalSession::check_deadline(Nanos now) noexcept {
   }
 }
 
-void LocalSession::end_here(Errc code, std::string text, Errc code_for_rails) noexcept {
+void LocalSession::end_here(Errc code, const std::string& text, Errc code_for_rails) noexcept {
   try {
     if (!end_latch_.set(code, text)) return;
   } catch (const std::exception&) {  // out of memory: an end without a reason

@@ -426,7 +426,7 @@ TEST_F(LocalFailure, StrangersAtTheSocketAreIgnored) {
 }
 
 TEST_F(LocalFailure, AnotherUserAtTheSocketIsRefused) {
-  if (::geteuid() != 0) GTEST_SKIP() << "requires root, to become another user";
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root: to become another user";
   const sluice_options o = options_for(0, 2);
   std::vector<std::byte> data;
   for (const char c : std::string_view("sluice local session")) data.push_back(static_cast<std::byte>(c));
