@@ -1,6 +1,7 @@
 #include "tests/nccl/player/model.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
