@@ -18,6 +18,7 @@
 
 #include "core/clock.h"
 #include "reducer/reducer.h"
+#include "tests/functional/created_session.h"
 #ifdef SLUICE_TEST_ON_STREAMS
 #include "tests/functional/redirect_to_streams.h"
 #endif
@@ -37,30 +38,14 @@ inline bool is_colocated() {
   return mode != nullptr && std::string_view(mode) == "always";
 }
 
-// The result of sluice_session_create.
-struct Created {
-  sluice_status status = SLUICE_INTERNAL;
-  sluice_session* session = nullptr;
-  std::string error;
-};
-
 inline Created create(const sluice_options& options) {
-  Created c;
-  std::array<char, 2048> text{};
-  c.status = sluice_session_create(&options, &c.session, text.data(), text.size());
-  c.error = text.data();
+  const Created c = create_session(options);
 #ifdef SLUICE_TEST_ON_STREAMS
   if (c.status == SLUICE_OK) {
     EXPECT_EQ(open_small_streams(c.session), SLUICE_OK) << sluice_refusal();
   }
 #endif
   return c;
-}
-
-inline std::string reason_of(sluice_session* session) {
-  std::array<char, 2048> text{};
-  static_cast<void>(sluice_session_error(session, text.data(), text.size()));
-  return text.data();
 }
 
 class EngineTestBed : public ::testing::Test {

@@ -32,7 +32,7 @@ TEST_F(LocalFailure, MissingRanksAreNamed) {
   each_rank(2, [&](uint32_t rank) {
     sluice_options o = options_for(rank * 2, 5);
     o.join_timeout_ms = 300;
-    const Created c = create(o);
+    const Created c = create_session(o);
     EXPECT_EQ(c.status, SLUICE_TIMEOUT);
     EXPECT_EQ(c.error,
               "ranks 1, 3, 4 of 5 did not join on this host; for ranks on several hosts set "
@@ -42,16 +42,17 @@ TEST_F(LocalFailure, MissingRanksAreNamed) {
 
 TEST_F(LocalFailure, SluiceHostsOffRequiresReducers) {
   ::setenv("SLUICE_HOSTS", "off", 1);
-  const Created c = create(options_for(0, 2));
+  const Created c = create_session(options_for(0, 2));
   EXPECT_EQ(c.status, SLUICE_INVALID_ARGUMENT);
   EXPECT_THAT(c.error, HasSubstr("neither SLUICE_REDUCERS nor the platform names reducers"));
   ::setenv("SLUICE_HOSTS", "yes", 1);
-  EXPECT_EQ(create(options_for(0, 2)).error, "variable SLUICE_HOSTS: \"yes\": expected auto, on or off");
+  EXPECT_EQ(create_session(options_for(0, 2)).error,
+            "variable SLUICE_HOSTS: \"yes\": expected auto, on or off");
 }
 
 TEST_F(LocalFailure, RanksThatDisagreeOnTheirNumberAreNamed) {
   each_rank(2, [&](uint32_t rank) {
-    const Created c = create(options_for(rank, 2 + rank));
+    const Created c = create_session(options_for(rank, 2 + rank));
     EXPECT_EQ(c.status, SLUICE_MISMATCH);
     EXPECT_THAT(c.error, AnyOf(std::string("rank 1 expects 3 ranks, rank 0 expects 2"),
                                std::string("rank 0 expects 2 ranks, rank 1 expects 3")));
@@ -60,14 +61,14 @@ TEST_F(LocalFailure, RanksThatDisagreeOnTheirNumberAreNamed) {
 
 TEST_F(LocalFailure, ARankTwiceIsRefused) {
   each_rank(2, [&](uint32_t /*rank*/) {
-    const Created c = create(options_for(1, 3));
+    const Created c = create_session(options_for(1, 3));
     EXPECT_EQ(c.status, SLUICE_REFUSED);
     EXPECT_EQ(c.error, "rank 1 is already part of the session");
   });
 }
 
 TEST_F(LocalFailure, MoreRanksThanShareMemoryAreRefused) {
-  EXPECT_THAT(create(options_for(0, 65)).error, StartsWith("65 ranks on one host; at most 64"));
+  EXPECT_THAT(create_session(options_for(0, 65)).error, StartsWith("65 ranks on one host; at most 64"));
 }
 
 TEST_F(LocalFailure, RanksWithAnotherTokenOrNoneDoNotJoin) {
@@ -78,7 +79,7 @@ TEST_F(LocalFailure, RanksWithAnotherTokenOrNoneDoNotJoin) {
       sluice_options o = options_for(rank, 2);
       o.key_file = rank == 0 ? key0 : key1;
       o.join_timeout_ms = 500;
-      out[rank] = create(o);
+      out[rank] = create_session(o);
     });
     return out;
   };
@@ -97,7 +98,7 @@ TEST_F(LocalFailure, RanksWithAnotherTokenOrNoneDoNotJoin) {
 
 TEST_F(LocalFailure, OperationsThatDifferAreNamedOnAllRanks) {
   each_rank(3, [&](uint32_t rank) {
-    const Created c = create(options_for(rank, 3));
+    const Created c = create_session(options_for(rank, 3));
     ASSERT_EQ(c.status, SLUICE_OK) << c.error;
     std::vector<float> x(rank == 2 ? 500'000 : 8);
     EXPECT_EQ(sum(c.session, x), SLUICE_MISMATCH);
@@ -136,7 +137,7 @@ TEST_F(LocalFailure, KindsRootsAndPartsThatDifferAreFound) {
     SCOPED_TRACE(c.name);
     SetUp();
     each_rank(2, [&](uint32_t rank) {
-      const Created made = create(options_for(rank, 2));
+      const Created made = create_session(options_for(rank, 2));
       ASSERT_EQ(made.status, SLUICE_OK) << made.error;
       std::vector<float> x(200, static_cast<float>(rank));
       sluice_request request = 0;
@@ -152,7 +153,7 @@ TEST_F(LocalFailure, KindsRootsAndPartsThatDifferAreFound) {
 
 TEST_F(LocalFailure, AnAbortEndsTheWaitOfTheOthers) {
   each_rank(3, [&](uint32_t rank) {
-    const Created c = create(options_for(rank, 3));
+    const Created c = create_session(options_for(rank, 3));
     ASSERT_EQ(c.status, SLUICE_OK) << c.error;
     std::vector<float> x(100);
     if (rank == 1) {
@@ -170,7 +171,7 @@ TEST_F(LocalFailure, AnAbortEndsTheWaitOfTheOthers) {
 // Also on a rank that calls nothing in the meantime.
 TEST_F(LocalFailure, AnAbortIsSeenByIdleRanks) {
   each_rank(2, [&](uint32_t rank) {
-    const Created c = create(options_for(rank, 2));
+    const Created c = create_session(options_for(rank, 2));
     ASSERT_EQ(c.status, SLUICE_OK) << c.error;
     if (rank == 0) {
       EXPECT_EQ(sluice_session_abort(c.session, "enough"), SLUICE_OK);
@@ -183,7 +184,7 @@ TEST_F(LocalFailure, AnAbortIsSeenByIdleRanks) {
 TEST_F(LocalFailure, ARankThatLeftEndsTheOperationsItDoesNotKnow) {
   std::atomic<bool> left{false};
   each_rank(3, [&](uint32_t rank) {
-    const Created c = create(options_for(rank, 3));
+    const Created c = create_session(options_for(rank, 3));
     ASSERT_EQ(c.status, SLUICE_OK) << c.error;
     std::vector<float> x(300'000, 1);
     ASSERT_EQ(sum(c.session, x), SLUICE_OK);
@@ -205,7 +206,7 @@ TEST_F(LocalFailure, AnOperationTimesOutAndNamesWhoIsMissing) {
   each_rank(3, [&](uint32_t rank) {
     sluice_options o = options_for(rank, 3);
     o.op_timeout_ms = 200;
-    const Created c = create(o);
+    const Created c = create_session(o);
     ASSERT_EQ(c.status, SLUICE_OK) << c.error;
     std::vector<float> x(100);
     if (rank != 1) {
@@ -224,7 +225,7 @@ TEST_F(LocalFailure, StatisticsNameTheLateRankAndACloseHasADeadline) {
   each_rank(3, [&](uint32_t rank) {
     sluice_options o = options_for(rank, 3);
     o.linger_ms = 100;
-    const Created c = create(o);
+    const Created c = create_session(o);
     ASSERT_EQ(c.status, SLUICE_OK) << c.error;
     if (rank == 0) {
       EXPECT_TRUE(eventually([&] { return closed == 2; }));
@@ -268,7 +269,7 @@ class LocalDeath : public LocalTestBed {
   void TearDown() override { ::munmap(shared_, sizeof(Shared)); }
 
   void run_rank(uint32_t rank, Moment moment, size_t ballast_bytes) const {
-    const Created c = create(options_for(rank, kRanks));
+    const Created c = create_session(options_for(rank, kRanks));
     if (c.status != SLUICE_OK) ::_exit(3);
     const std::vector<char> ballast(ballast_bytes, 1);
     std::vector<float> x(100'000, 1);
@@ -357,7 +358,7 @@ TEST_F(LocalFailure, OperationsThatStartDuringAFailureEnd) {
   for (int round = 0; round < 40; ++round) {
     SetUp();
     each_rank(2, [&](uint32_t rank) {
-      const Created c = create(options_for(rank, 2));
+      const Created c = create_session(options_for(rank, 2));
       ASSERT_EQ(c.status, SLUICE_OK) << c.error;
       if (rank == 1) {
         EXPECT_EQ(sluice_session_abort(c.session, "enough"), SLUICE_OK);
@@ -447,7 +448,7 @@ TEST_F(LocalFailure, AnotherUserAtTheSocketIsRefused) {
   char ready = 0;
   ASSERT_EQ(::read(pipe[0], &ready, 1), 1);
   ASSERT_EQ(ready, 'y');
-  const Created c = create(o);
+  const Created c = create_session(o);
   EXPECT_EQ(c.status, SLUICE_REFUSED);
   EXPECT_EQ(c.error,
             "process " + std::to_string(squatter) + " of user 65534 holds the socket of this session");

@@ -15,28 +15,9 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "tests/functional/created_session.h"
 
 namespace sluice::test {
-
-struct Created {
-  sluice_status status = SLUICE_INTERNAL;
-  sluice_session* session = nullptr;
-  std::string error;
-};
-
-inline Created create(const sluice_options& options) {
-  Created c;
-  std::array<char, 2048> text{};
-  c.status = sluice_session_create(&options, &c.session, text.data(), text.size());
-  c.error = text.data();
-  return c;
-}
-
-inline std::string reason_of(sluice_session* session) {
-  std::array<char, 2048> text{};
-  static_cast<void>(sluice_session_error(session, text.data(), text.size()));
-  return text.data();
-}
 
 inline sluice_stats stats_of(sluice_session* session) {
   sluice_stats stats{};
@@ -77,7 +58,7 @@ class LocalTestBed : public ::testing::Test {
     each_rank(ranks, [&](uint32_t rank) {
       sluice_options o = options_for(rank, ranks);
       if (adjust) adjust(o);
-      const Created c = create(o);
+      const Created c = create_session(o);
       ASSERT_EQ(c.status, SLUICE_OK) << c.error;
       body(rank, c.session);
       EXPECT_EQ(sluice_session_close(c.session), SLUICE_OK);

@@ -46,7 +46,7 @@ class Rails : public LocalTestBed {
       ::setenv("SLUICE_HOST_ID", ("host" + std::to_string(host_of[rank])).c_str(), 1);
       sluice_options o = options_for(rank, ranks);
       o.reducers = list.data();
-      const Created c = create(o);
+      const Created c = create_session(o);
       if (c.status != SLUICE_OK) {
         std::fprintf(stderr, "rank %u: %s\n", rank, c.error.c_str());
         ::_exit(3);
