@@ -114,6 +114,10 @@ enum class Kind : uint8_t {
 [[nodiscard]] constexpr bool has_owner(Kind k) noexcept {
   return k > Kind::kAllreduce;
 }
+// The operation has a part for each rank, which owns the part's chunks.
+[[nodiscard]] constexpr bool has_parts(Kind k) noexcept {
+  return k == Kind::kReduceScatter || k == Kind::kAllGather;
+}
 // The owner alone contributes, and a copy is the result. Otherwise all ranks contribute.
 [[nodiscard]] constexpr bool copies(Kind k) noexcept {
   return k == Kind::kAllGather || k == Kind::kBroadcast;

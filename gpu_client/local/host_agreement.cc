@@ -18,7 +18,6 @@
 #include "gpu_client/engine/join/colocation_agreement.h"
 #include "gpu_client/engine/join/gather.h"
 #include "transport/tcp/address.h"
-#include "wire/message_codec.h"
 #include "wire/sha256.h"
 
 namespace sluice::local {
@@ -162,18 +161,7 @@ class Agreement {
     auto gather = engine::GatherConnection::open(at, identity_, in_worker, monotonic_now() + timeout);
     if (!gather) return tl::unexpected(gather.error());
     own.address = gather->local_address();
-    const std::vector<std::byte> body = wire::encode_body(own);
-    std::vector<uint8_t> bytes(body.size());
-    std::ranges::transform(body, bytes.begin(), [](std::byte b) { return std::to_integer<uint8_t>(b); });
-    auto all = gather->gather(kRound, std::move(bytes), options_.join_timeout);
-    if (!all) return tl::unexpected(all.error());
-    std::vector<HostInfo> infos;
-    for (const std::vector<uint8_t>& data : *all) {
-      const Status decoded = wire::decode_body(std::as_bytes(std::span(data)), infos.emplace_back());
-      if (!decoded.ok())
-        return fail(decoded.code(), "rank " + std::to_string(infos.size() - 1) + ": malformed data");
-    }
-    return infos;
+    return gather->gather_messages(kRound, own, options_.join_timeout);
   }
 
   const engine::JoinOptions& options_;

@@ -104,14 +104,7 @@ Status LocalSession::start(engine::OpRequest request, uint64_t& handle) {
 
 bool LocalSession::release_if_ended(uint64_t handle, Status& status) {
   const std::lock_guard lock(submission_);
-  const uint32_t index = table_->find(handle);
-  status = index == engine::kNoOperation ? Errc::kInvalidArgument : Errc::kOk;
-  if (index == engine::kNoOperation) return false;
-  const engine::Operation& o = (*table_)[index];
-  if (o.state.load(std::memory_order_acquire) != engine::OpState::kEnded) return false;
-  status = o.status;
-  table_->release(index);
-  return true;
+  return table_->release_if_ended(handle, status);
 }
 
 Status LocalSession::test(uint64_t handle, bool& done) {
@@ -203,6 +196,7 @@ bool LocalSession::step() noexcept {
   const bool worked = stage_->progress();
   if (stage_->mismatch() && end_latch_.code() == Errc::kOk)
     end_for_all(Errc::kMismatch, describe(*stage_->mismatch()), Errc::kMismatch);
+  if (!stage_->rail_status().ok()) check_rails();
   if (stage_->counters().operations.load(std::memory_order_relaxed) != ended) signal();
   return worked;
 }

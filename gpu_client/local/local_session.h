@@ -101,6 +101,7 @@ class LocalSession final : public engine::CollectiveSession {
   // local_session_end.cc
   void check_failures() noexcept;
   void check_peers();
+  void check_rails() noexcept;
   void check_deadline(Nanos now) noexcept;
   void end_here(Errc code, const std::string& text, Errc code_for_rails) noexcept;
   void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;

@@ -18,10 +18,6 @@ constexpr uint64_t kSmallOperation = 256 * kKiB;
 // another.
 constexpr uint64_t kSmallestOperation = 16 * kKiB;
 
-bool has_parts(wire::Kind kind) noexcept {
-  return kind == wire::Kind::kReduceScatter || kind == wire::Kind::kAllGather;
-}
-
 }  // namespace
 
 wire::ChunkSizes piece_sizes(const Geometry& geometry, uint32_t hosts) noexcept {
@@ -42,8 +38,6 @@ Stage::Stage(const Segment& segment, engine::OpTable& table, const Topology& top
       queue_(engine::OpTable::kCapacity),
       pieces_(segment.geometry().slots) {
   SLUICE_ASSERT(ranks_ == topology.local_ranks(host_));
-  const size_t groups = div_ceil(ranks_, kernels::kGroup);
-  if (groups > 1) scratch_ = std::make_unique<std::byte[]>(groups * kScratchBytes);
 }
 
 void Stage::submit(uint32_t op) noexcept {
@@ -75,8 +69,8 @@ void Stage::begin(Piece& p, uint64_t number) const noexcept {
   p.place = table_.place(o, number);
   const wire::Kind kind = o.request.kind;
   if (!rails_.empty()) {
-    p.rail =
-        has_parts(kind) ? topology_.local_of[p.place.owner] : static_cast<uint32_t>(number % topology_.rails);
+    p.rail = wire::has_parts(kind) ? topology_.local_of[p.place.owner]
+                                   : static_cast<uint32_t>(number % topology_.rails);
     p.maker = topology_.server_of(p.rail, host_);
     const wire::DType t = o.request.dtype;
     // Sums of 8 and 16 bits would be rounded at each host, overflow or saturate. Those of bf16 are rounded

@@ -79,7 +79,7 @@ class Stage final : engine::EndListener {
   // Ends the current sleep, or that after the current call of progress(). Any thread.
   void wake() noexcept {
     wakes_.fetch_add(1, std::memory_order_seq_cst);
-    ring(local_);
+    if (is_sleeping_.load(std::memory_order_seq_cst)) ring(local_);
   }
   // Ends the sleep of all ranks, also of the threads that watch, after a change of the failure record. Any
   // thread.
@@ -99,9 +99,6 @@ class Stage final : engine::EndListener {
   }
 
  private:
-  // Of the partial sums of each group, so that all of them stay in the cache.
-  static constexpr size_t kScratchBytes = 16 * kKiB;
-
   enum class PieceState : uint8_t { kArriving, kOnRail, kMade };
   // A piece in flight, as this rank sees it.
   struct Piece {
@@ -156,7 +153,6 @@ class Stage final : engine::EndListener {
 
   // stage_sum.cc
   void sum(const Piece& p, uint32_t slot, std::byte* out) noexcept;
-  void sum_groups(const Piece& p, size_t count, std::byte* out) noexcept;
   void make_local_part(const Piece& p, uint32_t slot) noexcept;
   [[nodiscard]] Status start_on_rail(Piece& p, uint32_t slot) noexcept;
   [[nodiscard]] bool finish_rails() noexcept;
@@ -193,7 +189,6 @@ class Stage final : engine::EndListener {
   std::atomic<bool> is_sleeping_{false};
 
   std::array<const std::byte*, kMaxRanks> sources_{};  // of the piece that is summed
-  std::unique_ptr<std::byte[]> scratch_;               // partial sums of groups; null with one group
   std::optional<Mismatch> mismatch_;
   Status rail_status_;
   Counters counters_;

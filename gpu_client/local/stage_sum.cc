@@ -1,7 +1,6 @@
 // What the maker of a piece does with it: sums the contributions of its host, and with several hosts sends
 // the partial sum on a rail and finishes what comes back.
 #include <algorithm>
-#include <cstring>
 
 #include "core/assert.h"
 #include "gpu_client/local/stage.h"
@@ -39,39 +38,9 @@ void Stage::sum(const Piece& p, uint32_t slot, std::byte* out) noexcept {
     sources_[local] = is_in_buffer ? send_at(r, p.place) : segment_.contribution(slot, local);
   }
   const size_t count = p.place.length / wire::size_of(r.dtype);
-  if (ranks_ > kernels::kGroup) return sum_groups(p, count, out);
   const wire::Op op = rails_.empty() ? r.op : partial_op(r.op);
   const auto stage = p.is_wide ? kernels::Stage::kPartial : kernels::Stage::kWhole;
   kernels::find_fold(r.dtype, op, stage)({sources_.data(), ranks_}, count, topology_.ranks(), out);
-}
-
-void Stage::sum_groups(const Piece& p, size_t count, std::byte* out) noexcept {
-  const engine::OpRequest& r = table_[p.op].request;
-  const wire::Op op = rails_.empty() ? r.op : partial_op(r.op);
-  const wire::DType accumulator = wire::accumulator_of(r.dtype);
-  const size_t size = wire::size_of(r.dtype);
-  const size_t wide = wire::accumulated_size_of(r.dtype);
-  const size_t out_size = p.is_wide ? wide : size;
-  const auto partial = kernels::find_fold(r.dtype, op, kernels::Stage::kPartial);
-  const auto finish = p.is_wide ? kernels::find_fold(accumulator, op, kernels::Stage::kWhole)
-                                : kernels::find_fold(r.dtype, op, kernels::Stage::kFinish);
-  const size_t most = kScratchBytes / wide;
-  std::array<const std::byte*, kMaxRanks / kernels::kGroup> sums;
-  for (size_t done = 0; done < count;) {
-    const size_t elements = std::min(most, count - done);
-    size_t groups = 0;
-    for (size_t first = 0; first < ranks_; first += kernels::kGroup) {
-      const size_t members = std::min<size_t>(kernels::kGroup, ranks_ - first);
-      std::byte* const to = scratch_.get() + groups * kScratchBytes;
-      partial({sources_.data() + first, members}, elements, topology_.ranks(), to);
-      sums[groups++] = to;
-    }
-    // Accumulators are elements of their own type.
-    const size_t values = p.is_wide ? elements * wide / wire::size_of(accumulator) : elements;
-    finish({sums.data(), groups}, values, topology_.ranks(), out + done * out_size);
-    for (uint32_t local = 0; local < ranks_; ++local) sources_[local] += elements * size;
-    done += elements;
-  }
 }
 
 // The host whose ranks receive the result; all of them in kinds without one.

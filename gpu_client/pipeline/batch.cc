@@ -54,7 +54,7 @@ void append(Batch& batch, const Tensor& tensor, const Band& band, uint64_t unit_
     const uint64_t begin = band.begin * unit_elements;
     const uint64_t end = std::min(count, band.end * unit_elements);
     if (p >= band.first_part && p < band.end_part && begin < end) {
-      const Rank owner = has_parts(tensor.kind) ? p : tensor.root;
+      const Rank owner = wire::has_parts(tensor.kind) ? p : tensor.root;
       // A buffer that has only this rank's part begins with that part.
       const uint64_t in_send = begin + (is_gather ? 0 : before);
       const uint64_t in_recv = begin + (is_scatter ? 0 : before);
@@ -79,7 +79,7 @@ std::vector<Band> divide_into_batches(const Tensor& tensor, const Batch& batch) 
   const uint64_t elements = batch.wire_unit().elements;
   std::vector<uint64_t> units;
   for (size_t p = 0; p < batch.parts.size(); ++p) units.push_back(div_ceil(count_of(tensor, p), elements));
-  const bool splits = batch.staged || !has_parts(tensor.kind);
+  const bool splits = batch.staged || !wire::has_parts(tensor.kind);
   return divide_into_bands(units, splits ? kMaxBatchElements / elements : ~uint64_t{0});
 }
 

@@ -15,11 +15,6 @@
 
 namespace sluice::pipeline {
 
-// Reduce-scatter and all-gather: the operation has a part for each rank, in rank order.
-[[nodiscard]] constexpr bool has_parts(wire::Kind kind) noexcept {
-  return kind == wire::Kind::kReduceScatter || kind == wire::Kind::kAllGather;
-}
-
 // One operation of the caller, validated. Its buffers are those of engine::OpRequest.
 struct Tensor {
   const std::byte* send = nullptr;

@@ -112,7 +112,7 @@ Result<Tensor> Streams::make_tensor(const engine::OpRequest& request, float* res
                 .dtype = request.dtype,
                 .op = request.op,
                 .stream = stream};
-  if (has_parts(request.kind)) {
+  if (wire::has_parts(request.kind)) {
     tensor.counts.assign(request.counts.begin(), request.counts.end());
     if (tensor.counts.empty()) tensor.counts.assign(session_.ranks(), request.count / session_.ranks());
   }

@@ -14,7 +14,7 @@ namespace sluice::pipeline {
 
 std::vector<Band> Streams::segments_of(const Batch& batch) const {
   // A network operation has one contiguous buffer, which a segment of such a batch would not be.
-  if (!batch.staged && has_parts(batch.kind)) return {{}};
+  if (!batch.staged && wire::has_parts(batch.kind)) return {{}};
   return divide_into_segments(batch, options_.segment_bytes);
 }
 
@@ -239,7 +239,7 @@ Status Streams::copy_out(StagedSegment& segment, const OperationPtr& operation) 
                      .op = batch.op,
                      .kind = batch.kind,
                      .root = batch.root};
-  if (has_parts(batch.kind)) {
+  if (wire::has_parts(batch.kind)) {
     for (uint32_t p = 0; p < batch.parts.size(); ++p)
       network.counts.push_back(band.units_of(p, unit.count(batch.parts[p].count)));
     // The buffer that has this rank's part only begins with it.
@@ -301,7 +301,7 @@ Status Streams::submit_in_place(const Batch& batch, const OperationPtr& operatio
                        .op = batch.op,
                        .kind = batch.kind,
                        .root = batch.root};
-    if (has_parts(batch.kind)) {
+    if (wire::has_parts(batch.kind)) {
       for (const Part& part : batch.parts) network.counts.push_back(part.count);
     } else {
       network.request.send += band.begin * size;

@@ -28,7 +28,7 @@ const char* first_difference(const ChunkSlot& chunk, const wire::FrameHeader& b,
   if (a.chunk != b.chunk) return "chunk";
   if (a.encoding != b.encoding || a.acc_dtype != b.acc_dtype || a.result_dtype != b.result_dtype)
     return "encoding";
-  const bool has_parts = a.kind == wire::Kind::kReduceScatter || a.kind == wire::Kind::kAllGather;
+  const bool has_parts = wire::has_parts(a.kind);
   if (chunk.owner != owner) return has_parts ? "counts" : "root";
   if (a.fingerprint != b.fingerprint) return "count";  // the fingerprint's other inputs are equal
   if (a.length != b.length) return has_parts ? "counts" : "length";

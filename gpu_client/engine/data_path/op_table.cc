@@ -8,14 +8,6 @@
 #include "wire/view.h"
 
 namespace sluice::engine {
-namespace {
-
-bool has_parts(wire::Kind kind) noexcept {
-  return kind == wire::Kind::kReduceScatter || kind == wire::Kind::kAllGather;
-}
-
-}  // namespace
-
 OpTable::OpTable(uint32_t lane_connections, const wire::ChunkSizes& chunk_sizes, uint32_t ranks)
     : lane_connections_(lane_connections), chunk_sizes_(chunk_sizes), ranks_(ranks), operations_(kCapacity) {
   SLUICE_ASSERT(lane_connections > 0 && chunk_sizes.slot_bytes > 0 && ranks > 0);
@@ -36,7 +28,7 @@ std::optional<uint32_t> OpTable::open(const OpRequest& request) {
   o.chunk_count = div_ceil(o.bytes, o.chunk_bytes);
   o.part_bytes = 0;
   o.places.clear();
-  if (has_parts(request.kind)) divide_into_parts(o, request, element);
+  if (wire::has_parts(request.kind)) divide_into_parts(o, request, element);
   o.request.counts = {};  // the caller's, valid during this call
   free_.pop_back();
   o.op_id = next_op_id_++;
@@ -123,6 +115,17 @@ uint32_t OpTable::find(uint64_t handle) const noexcept {
 void OpTable::release(uint32_t index) noexcept {
   operations_[index].state.store(OpState::kFree, std::memory_order_relaxed);
   free_.push_back(index);
+}
+
+bool OpTable::release_if_ended(uint64_t handle, Status& status) noexcept {
+  const uint32_t index = find(handle);
+  status = index == kNoOperation ? Errc::kInvalidArgument : Errc::kOk;
+  if (index == kNoOperation) return false;
+  const Operation& o = operations_[index];
+  if (o.state.load(std::memory_order_acquire) != OpState::kEnded) return false;
+  status = o.status;
+  release(index);
+  return true;
 }
 
 void OpTable::end(uint32_t index, Errc status) noexcept {

@@ -1,9 +1,9 @@
 // Class OpTable stores the session's operations from open() until the caller has read their status. The table
 // has a fixed size. A handle of a released operation is detected.
 //
-// open(), find() and release() need the session's submission lock. end() and the progress loop's fields of
-// Operation belong to the thread that runs the progress loop. A ring passes operations to that thread;
-// `state` tells the callers that an operation has ended.
+// open(), find() and the two that release need the session's submission lock. end() and the progress loop's
+// fields of Operation belong to the thread that runs the progress loop. A ring passes operations to that
+// thread; `state` tells the callers that an operation has ended.
 #pragma once
 
 #include <atomic>
@@ -110,6 +110,9 @@ class OpTable {
   // Returns kNoOperation for a handle that was released or never existed.
   [[nodiscard]] uint32_t find(uint64_t handle) const noexcept;
   void release(uint32_t index) noexcept;
+  // Returns true when the operation has ended: sets `status` and releases the handle. Otherwise sets `status`
+  // to kOk for an open operation and to kInvalidArgument for a released handle.
+  [[nodiscard]] bool release_if_ended(uint64_t handle, Status& status) noexcept;
 
   // Progress loop's thread: ends the operation. From now on its buffers belong to the caller.
   void end(uint32_t index, Errc status) noexcept;

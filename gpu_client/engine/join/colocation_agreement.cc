@@ -114,7 +114,7 @@ class Negotiation {
       }
     }
     if (own_) info.reducer = own_->id(), info.port = own_->port();
-    auto all = gather_->gather(1, to_bytes(info), options_.join_timeout);
+    auto all = gather_->gather_messages(1, info, options_.join_timeout);
     if (!all) {
       Error error = all.error();
       // Ranks with other settings wait elsewhere.
@@ -122,17 +122,8 @@ class Negotiation {
         error.text += "; all ranks must list the same reducers and have the same SLUICE_COLOCATED";
       return tl::unexpected(std::move(error));
     }
-    for (const std::vector<uint8_t>& data : *all) {
-      const Status decoded = wire::decode_body(std::as_bytes(std::span(data)), infos_.emplace_back());
-      if (!decoded.ok()) return fail(decoded.code(), rank_name(infos_.size() - 1) + ": malformed data");
-    }
+    infos_ = std::move(*all);
     return {};
-  }
-  static std::vector<uint8_t> to_bytes(const PeerInfo& info) {
-    const std::vector<std::byte> body = wire::encode_body(info);
-    std::vector<uint8_t> bytes(body.size());
-    std::ranges::transform(body, bytes.begin(), [](std::byte b) { return std::to_integer<uint8_t>(b); });
-    return bytes;
   }
   Result<void> check_infos() {
     for (size_t rank = 0; rank < infos_.size(); ++rank) {

@@ -3,14 +3,18 @@
 // the reducer, and the ranks that contradict each other or did not arrive.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "config/endpoints.h"
 #include "core/result.h"
 #include "core/units.h"
 #include "gpu_client/engine/join/handshake.h"
+#include "wire/message_codec.h"
 
 namespace sluice::engine {
 
@@ -27,6 +31,21 @@ class GatherConnection {
   // of a connection has its own number. `timeout`: for all ranks to arrive.
   [[nodiscard]] Result<std::vector<std::vector<uint8_t>>> gather(uint8_t round, std::vector<uint8_t> data,
                                                                  Nanos timeout);
+  // The same with messages. Errors: also those of a malformed one, with its rank.
+  template <typename M>
+  [[nodiscard]] Result<std::vector<M>> gather_messages(uint8_t round, const M& own, Nanos timeout) {
+    std::vector<uint8_t> data;
+    for (const std::byte b : wire::encode_body(own)) data.push_back(std::to_integer<uint8_t>(b));
+    auto all = gather(round, std::move(data), timeout);
+    if (!all) return tl::unexpected(all.error());
+    std::vector<M> messages;
+    for (const std::vector<uint8_t>& body : *all) {
+      const Status decoded = wire::decode_body(std::as_bytes(std::span(body)), messages.emplace_back());
+      if (!decoded.ok())
+        return fail(decoded.code(), "rank " + std::to_string(messages.size() - 1) + ": malformed data");
+    }
+    return messages;
+  }
   // The local address of the connection, without the port.
   [[nodiscard]] std::string local_address() const;
   // The rate of the interface with this address, in bits/s; 0: unknown.

@@ -215,14 +215,7 @@ Status Session::start(OpRequest request, uint64_t& handle) {
 
 bool Session::release_if_ended(uint64_t handle, Status& status) {
   const std::lock_guard lock(submission_);
-  const uint32_t index = table_->find(handle);
-  status = index == kNoOperation ? Errc::kInvalidArgument : Errc::kOk;
-  if (index == kNoOperation) return false;
-  const Operation& o = (*table_)[index];
-  if (o.state.load(std::memory_order_acquire) != OpState::kEnded) return false;
-  status = o.status;
-  table_->release(index);
-  return true;
+  return table_->release_if_ended(handle, status);
 }
 
 Status Session::test(uint64_t handle, bool& done) {

@@ -114,8 +114,7 @@ class Session final : public CollectiveSession,
   void record_join_failure(const Error& error) noexcept;
   void add_observers(const Membership& membership);
   [[nodiscard]] Result<void> adopt_lanes(std::vector<ReducerReservation>& reservations);
-  // Returns true when the operation has ended: sets `status` and releases the handle. Otherwise sets
-  // `status` to kOk for an open operation and to kInvalidArgument for a released handle.
+  // OpTable::release_if_ended() under the lock.
   [[nodiscard]] bool release_if_ended(uint64_t handle, Status& status);
   [[nodiscard]] Result<void> check_device_memory_support();
 
