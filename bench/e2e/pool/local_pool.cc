@@ -53,21 +53,21 @@ Result<uint16_t> wait_for_port(ProcessGroup& processes, size_t child, const std:
 namespace {
 
 // Names a free port of this host as the place where the ranks of a run without reducers meet. Another process
-// could take the port before rank 0 does; the run then fails with an error that names it.
+// could take the port before rank 0 does; the run then fails with an error that names it. The ranks stand for
+// hosts, so they do not share memory.
 Result<void> choose_meeting_point() {
   const auto listener = transport::tcp::listen_on("127.0.0.1", 0, {});
   if (!listener) return tl::unexpected(listener.error());
   const auto port = transport::tcp::bound_port(listener->fd());
   if (!port) return tl::unexpected(port.error());
   ::setenv("SLUICE_RENDEZVOUS", fmt::format("127.0.0.1:{}", *port).c_str(), 1);
+  ::setenv("SLUICE_HOSTS", "off", 1);
   return {};
 }
 
 }  // namespace
 
 Result<LocalPool> LocalPool::start(ProcessGroup& processes, const LocalPoolOptions& options) {
-  // The workers of a run stand for hosts: their data goes through reducers, not through shared memory.
-  ::setenv("SLUICE_HOSTS", "off", 1);
   if (options.reducers == 0) {
     if (auto chosen = choose_meeting_point(); !chosen) return tl::unexpected(chosen.error());
     LocalPool none;
