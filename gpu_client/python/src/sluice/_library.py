@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, Optional
 
@@ -71,6 +71,7 @@ class StoreOptions(Structure):
 _SESSION = c_void_p
 _STORE = c_void_p
 _REQUEST = c_uint64
+HOST_WORK = CFUNCTYPE(None, c_void_p)
 _TEXT = (POINTER(c_char), c_size_t)
 # name: result, arguments
 _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -100,6 +101,10 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sluice_group_end": (c_int, (_SESSION, POINTER(_REQUEST))),
     "sluice_refusal": (c_char_p, ()),
     "sluice_session_stream_stats": (c_int, (_SESSION, POINTER(StreamStats))),
+    "sluice_host_stream_create": (c_int, (POINTER(c_void_p),)),
+    "sluice_host_stream_submit": (c_int, (c_void_p, HOST_WORK, c_void_p)),
+    "sluice_host_stream_synchronize": (c_int, (c_void_p,)),
+    "sluice_host_stream_destroy": (c_int, (c_void_p,)),
     "sluice_store_options_init_sized": (None, (POINTER(StoreOptions), c_size_t)),
     "sluice_store_open": (c_int, (POINTER(StoreOptions), POINTER(_STORE), *_TEXT)),
     "sluice_store_close": (None, (_STORE,)),
