@@ -43,7 +43,7 @@ def make_hook(session: Session, average: bool, error_feedback: Optional[bool]) -
         error = session.error()
         if error is not None:
             raise error
-        _raise_findings(on_gpu)
+        raise_findings(on_gpu)
         name = f"bucket {bucket.index()} at step {step}"
         step += bucket.is_last()
         gradients = bucket.buffer()
@@ -61,7 +61,7 @@ def make_hook(session: Session, average: bool, error_feedback: Optional[bool]) -
     return sluice_allreduce
 
 
-def _raise_findings(requests: list[Request]) -> None:
+def raise_findings(requests: list[Request]) -> None:
     """Removes the requests that have ended. Raises the first of their findings with on_finding="raise"."""
     ended = [request for request in requests if request.done()]
     requests[:] = [request for request in requests if request not in ended]

@@ -6,8 +6,10 @@ import os
 import threading
 import warnings
 import weakref
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple, Optional
 
 import torch.distributed as dist
@@ -34,6 +36,7 @@ class GroupSessions(NamedTuple):
     options: Options
     reducers: Optional[str] = None  # those that serve the process's other groups now; None: as configured
     may_share_memory: bool = False  # all ranks run on this host
+    device_options: Mapping[str, Any] = MappingProxyType({})  # Session's, for tensors that are not in host memory
 
     def open(self, index: int, timeout: timedelta, reducers: Optional[str] = None) -> Session:
         """Collective over the group. Raises a subclass of sluice.Error.
@@ -64,22 +67,32 @@ class GroupSessions(NamedTuple):
         return Session(reducers, session_id=self.ids[index], rank=self.rank, ranks=self.ranks, rendezvous=rendezvous,
                        join_timeout_ms=limit_ms, op_timeout_ms=limit_ms, wire_dtype=o.wire_dtype, wire_min_count=o.wire_min_count,
                        on_finding=o.on_finding, job=o.job, tenant=o.tenant, key_file=o.key_file, token_file=o.token_file, tls=o.tls,
-                       tls_ca=o.tls_ca, tls_cert=o.tls_cert, tls_key=o.tls_key)
+                       tls_ca=o.tls_ca, tls_cert=o.tls_cert, tls_key=o.tls_key, **self.device_options)
 
 
 def agree(store: dist.Store, rank: int, ranks: int, options: Options, timeout: timedelta) -> tuple[str, GroupSessions, Optional[str]]:
     """Collective over the group. Returns a prefix for gloo's keys in the store, what the sessions need, and the address for gloo (None: its own choice)."""
-    own = meeting.own_addresses(store)
+    own = announcement(store)
+    nonce, agreed = agreement.agree(store, rank, ranks, own, decide, timeout)
+    return nonce, sessions_of(agreed, own, rank, ranks, options), meeting.gloo_address(own[1]) if agreed["hosts"] > 1 else None
 
-    def decide(announced: list[Any]) -> dict[str, Any]:
-        return {"ids": [os.urandom(16).hex() for _ in range(SESSIONS)], "reducers": present_reducers(),
-                "meeting_point": meeting.meeting_point(_reachable(announced)), "hosts": len({host for host, *_ in announced}),
-                "may_share_memory": announced[0][2] is not None and len({memory for _, _, memory in announced}) == 1}
 
-    nonce, agreed = agreement.agree(store, rank, ranks, [meeting.host_id(), own, meeting.memory_id()], decide, timeout)
-    sessions = GroupSessions([bytes.fromhex(text) for text in agreed["ids"]], meeting.with_own_scope(agreed["meeting_point"], own), rank, ranks,
-                             options, agreed["reducers"], agreed["may_share_memory"])
-    return nonce, sessions, meeting.gloo_address(own) if agreed["hosts"] > 1 else None
+def announcement(store: Optional[dist.Store]) -> list[Any]:
+    """Returns what the other ranks must know of this one, as values of JSON: its host, the host's addresses, whose memory it may share."""
+    return [meeting.host_id(), meeting.own_addresses(store), meeting.memory_id()]
+
+
+def decide(announced: list[Any]) -> dict[str, Any]:
+    """Called on rank 0 with the announcements of all ranks. Returns what all need for sessions_of(), as values of JSON."""
+    return {"ids": [os.urandom(16).hex() for _ in range(SESSIONS)], "reducers": present_reducers(),
+            "meeting_point": meeting.meeting_point(_reachable(announced)), "hosts": len({host for host, *_ in announced}),
+            "may_share_memory": announced[0][2] is not None and len({memory for _, _, memory in announced}) == 1}
+
+
+def sessions_of(agreed: dict[str, Any], own: list[Any], rank: int, ranks: int, options: Options) -> GroupSessions:
+    """`agreed`: from decide() on rank 0; `own`: this rank's announcement()."""
+    return GroupSessions([bytes.fromhex(text) for text in agreed["ids"]], meeting.with_own_scope(agreed["meeting_point"], own[1]), rank, ranks,
+                         options, agreed["reducers"], agreed["may_share_memory"])
 
 
 def present_reducers() -> Optional[str]:

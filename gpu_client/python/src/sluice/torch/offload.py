@@ -41,10 +41,15 @@ def operator_of(op: Any, tensors: Sequence[torch.Tensor]) -> Optional[Operator]:
     Equal on all ranks, because they must pass equal operators and tensors of equal types."""
     if not tensors or not are_dense(tensors) or any(tensor.dtype not in _REDUCED for tensor in tensors):
         return None
-    are_floats = all(tensor.is_floating_point() for tensor in tensors)
-    if op.op == _ReduceOp.PREMUL_SUM:
+    return named_operator(op, all(tensor.is_floating_point() for tensor in tensors))
+
+
+def named_operator(op: Any, are_floats: bool) -> Optional[Operator]:
+    """Returns the session's operator for one of torch, or None. `are_floats`: whether it reduces floats only."""
+    kind = getattr(op, "op", op)
+    if kind == _ReduceOp.PREMUL_SUM:
         return Operator("sum", op.__getstate__()[1]) if are_floats else None
-    name = _OPS.get(op.op)
+    name = _OPS.get(kind)
     return None if name is None or (name == "avg" and not are_floats) else Operator(name)
 
 

@@ -40,6 +40,10 @@ class Options:
     tls_cert: Optional[_Path] = None
     tls_key: Optional[_Path] = None
 
+    @property
+    def _timeout(self) -> None:
+        """Read by torch's DeviceMesh, which then uses the default."""
+
 
 # An option for one of a pair replaces both.
 _INHERITED = (("job",), ("tenant",), ("key_file", "token_file"), ("tls",), ("tls_ca",), ("tls_cert", "tls_key"))

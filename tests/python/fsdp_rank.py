@@ -1,0 +1,248 @@
+"""usage: fsdp_rank.py layouts | lost: a rank that trains with FSDP2 over gloo, and with fsdp.offload() through the reducers of SLUICE_REDUCERS. Prints JSON."""
+
+import hashlib
+import json
+import os
+import sys
+import threading
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from package_test_bed import join_torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+import sluice.torch
+from sluice.torch.device import HostDevice
+from sluice.torch.fsdp import offload
+from sluice.torch.fsdp.comms import GradientScatter, ParameterGather
+from sluice.torch.fsdp.sessions import open_channels
+
+BF16 = torch.bfloat16
+STEPS = 2
+LONG = 8  # steps of a training whose losses are compared with those of f32
+WIDTH = 129  # no multiple of the ranks
+
+
+class Net(nn.Module):
+    """The last layer is frozen in part."""
+
+    def __init__(self, width=WIDTH):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(7, width), nn.Linear(width, width), nn.Linear(width, 3)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.second(torch.tanh(self.first(x)))))
+
+
+def build(mesh, seed=1, frozen=False, width=WIDTH, **options):
+    """Two modules with groups of their own, and the root with the rest."""
+    torch.manual_seed(seed)
+    model = Net(width)
+    if frozen:
+        model.second.weight.requires_grad_(False)
+        model.last.bias.requires_grad_(False)
+    for module in (model.first, model.second, model):
+        fully_shard(module, mesh=mesh, **options)
+    return model
+
+
+def train(model, steps=STEPS, microbatches=1, prefetch=False):
+    """Returns the losses of this rank, and a digest of all parameters."""
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.05, momentum=0.9)
+    data = torch.Generator().manual_seed(dist.get_rank())
+    losses = []
+    for _ in range(steps):
+        for batch in range(microbatches):
+            is_last = batch == microbatches - 1
+            model.set_requires_gradient_sync(is_last)
+            model.set_is_last_backward(is_last)
+            if prefetch:
+                model.second.unshard(async_op=True)
+            x = torch.randn(16, 7, generator=data)
+            loss = (model(x).float() - x[:, :3].sin()).square().mean()
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses, digest(model)
+
+
+def digest(model):
+    for module in model.modules():
+        if hasattr(module, "reshard"):
+            module.reshard()
+    found = hashlib.sha256()
+    for parameter in model.parameters():
+        found.update(parameter.full_tensor().detach().float().numpy().tobytes())
+    return found.hexdigest()
+
+
+CASES = {  # options of the model and of train()
+    "plain": ({}, {}),
+    "accumulated and kept": ({"reshard_after_forward": False}, {"microbatches": 2}),
+    "frozen and prefetched": ({"frozen": True}, {"prefetch": True}),
+    "bf16 reduced in f32": ({"mp_policy": MixedPrecisionPolicy(param_dtype=BF16)}, {}),  # by reduce_dtype=None
+    "reduced in bf16": ({"mp_policy": MixedPrecisionPolicy(param_dtype=BF16, reduce_dtype=BF16)}, {}),
+}
+
+
+def compare_cases(mesh):
+    """Pairs of ranks: {case: [torch's own, through reducers]}."""
+    found = {}
+    for name, (options, how) in CASES.items():
+        own = train(build(mesh, **options), **how)
+        with offload(model := build(mesh, **options), "f32", replicas="none"):
+            found[name] = [own, train(model, **how)]
+    return found
+
+
+def with_wires(mesh):
+    """All ranks: {wire: [losses, bytes that this rank sent as gradients, operations, digest]}."""
+    found = {"gloo": [train(build(mesh), LONG)[0]]}
+    for name, wire, feedback in (("f32", "f32", None), ("bf16", "bf16", None), ("again", "bf16", None), ("mxfp8", "mxfp8", None), ("fed back", "int8", True)):
+        with offload(model := build(mesh), wire, options=sluice.torch.Options(wire_min_count=0, error_feedback=feedback)) as handle:
+            losses, bits = train(model, LONG)
+            gradients, _ = handle.sessions
+            found[name] = [losses, gradients.stats().payload_bytes_out, gradients.stats().operations, bits]
+            assert handle.error() is None
+    return found
+
+
+def with_a_factor(mesh):
+    """[losses with torch's own sum and division, losses where a factor is part of the operator]"""
+    own, ours = build(mesh), build(mesh)
+    for model in own, ours:
+        for module in model.first, model.second, model:
+            module.set_gradient_divide_factor(3.0)
+            if model is own:
+                module.set_force_sum_reduction_for_comms(True)
+    with offload(ours, "f32"):
+        return [train(own)[0], train(ours)[0]]
+
+
+def with_copies(mesh):
+    """[torch's HSDP, a copy on each host with reducers, its gradients' bytes and those with bf16, HSDP whose replicas have the backend]"""
+    native = train(build(mesh))
+    copies, sent = [], []
+    for wire in ("f32", "bf16"):
+        # Other parameters on the second host: those of the first replace them.
+        with offload(model := build(mesh["shard"], seed=1 + mesh["replicate"].get_local_rank()), wire, replicas=mesh["replicate"],
+                     options=sluice.torch.Options(wire_min_count=0)) as handle:
+            before = handle.sessions[0].stats().payload_bytes_out
+            copies.append(train(model))
+            sent.append(handle.sessions[0].stats().payload_bytes_out - before)
+    with_backend = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"),
+                                    backend_override={"replicate": ("sluice", sluice.torch.Options(wire_dtype="f32"))})
+    handle = offload(model := build(with_backend), "f32")
+    through_backend = train(model)
+    assert handle.sessions[0].stats().operations > 0
+    return {"native": native, "copies": copies[0], "narrow": copies[1], "sent": sent, "backend": through_backend,
+            "refused": refusal(lambda: offload(build(with_backend), "bf16"))}
+
+
+def with_fewer_gathered(mesh):
+    """[torch's own, offloaded]: the backward pass gathers over pairs of ranks."""
+    own = train(build(mesh, reshard_after_forward=2))
+    with offload(model := build(mesh, reshard_after_forward=2), "f32"):
+        return [own, train(model)]
+
+
+def refusal(call):
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+def refusals(world, pairs):
+    model = build(world)
+    closed = offload(model, "f32")
+    twice = refusal(lambda: offload(model, "f32"))
+    closed.close()
+    after = refusal(lambda: train(model))
+    custom = build(world)
+    custom.set_custom_all_gather(lambda *arguments, **options: None)
+    rank = dist.get_rank()
+    found = {
+        "twice": twice,
+        "closed": after,
+        "custom": refusal(lambda: offload(custom, "f32")),
+        "no fsdp": refusal(lambda: offload(Net())),
+        "no module": refusal(lambda: offload(7)),
+        "wire": refusal(lambda: offload(model, "fp4")),
+        "options": refusal(lambda: offload(model, "f32", options={"job": "x"})),
+        "two wires": refusal(lambda: offload(model, "f32", options=sluice.torch.Options(wire_dtype="bf16"))),
+        "some ranks": refusal(lambda: offload(build(pairs["shard"]))),
+        "replicas": refusal(lambda: offload(model, replicas="all")),
+        "two dimensions": refusal(lambda: offload(model, replicas=pairs)),
+        "torch reduces": refusal(lambda: offload(build(pairs))),
+        "torch reduces, replicas": refusal(lambda: offload(build(pairs), replicas=pairs["replicate"])),
+        "meta": refusal(lambda: offload(on_meta(pairs["shard"]), replicas=pairs["replicate"])),
+        "wires differ": refusal(lambda: offload(build(world), "f32" if rank else "bf16")),
+        "models differ": refusal(lambda: offload(build(world, width=8 if rank == 2 else 12), "f32")),
+    }
+    with offload(model, "f32"):  # after close()
+        found["again"] = len(train(model)[0])
+    return found
+
+
+def on_meta(mesh):
+    with torch.device("meta"):
+        return fully_shard(Net(), mesh=mesh)
+
+
+def in_stream_order():
+    """The collectives as on a GPU, on host streams: [whether the calls returned before their input was there, what the streams have in the end]"""
+    device = HostDevice(torch.device("cpu"))
+    scatters, gathers = open_channels(dist.group.WORLD, {}, ["bf16", "f32"], sluice.torch.Options(wire_min_count=0), device, timedelta(seconds=60))
+    stream, gate, seen = device.new_stream(), threading.Event(), []
+    whole, part = torch.zeros(4 * 1000), torch.zeros(1000)
+    own, gathered = torch.zeros(1000), torch.zeros(4 * 1000)
+    device.run(stream, gate.wait)
+    device.run(stream, lambda: (whole.fill_(dist.get_rank()), own.fill_(dist.get_rank())))
+    scatter, gather = GradientScatter(scatters, "net", None), ParameterGather(gathers, "net")
+    with device.use(stream):
+        work = gather(gathered, own, dist.group.WORLD, async_op=True)
+        scatter(part, whole, dist.group.WORLD, dist.ReduceOp.AVG)
+        early = not work.is_completed() and part.sum().item() == 0
+        device.run(stream, lambda: part.mul_(2))
+        work.wait()  # of the stream
+        device.run(stream, lambda: seen.append([part.unique().tolist(), gathered.unique_consecutive().tolist()]))
+    gate.set()
+    stream.synchronize()
+    for channel in scatters, gathers:
+        channel.close()
+    return [early, *seen]
+
+
+def layouts():
+    world, pairs = init_device_mesh("cpu", (4,)), init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    print(json.dumps({"cases": compare_cases(pairs["shard"]), "wires": with_wires(world), "factor": with_a_factor(world), "copies": with_copies(pairs),
+                      "fewer": with_fewer_gathered(world), "streams": in_stream_order(), "refusals": refusals(world, pairs)}), flush=True)
+
+
+def lost():
+    """Prints "begun" after a step, and trains on until a rank is killed; then the errors of this step and the next."""
+    offload(model := build(init_device_mesh("cpu", (dist.get_world_size(),))), "bf16")
+    train(model, 1)
+    print("begun", flush=True)
+    errors = [refusal(lambda: train(model, 10_000))]
+    model.reset_iter_state()
+    print(json.dumps([*errors, refusal(lambda: train(model, 1))]), flush=True)
+    os._exit(0)  # gloo would wait for the lost rank
+
+
+def main():
+    torch.set_num_threads(1)
+    join_torch("gloo")
+    {"layouts": layouts, "lost": lost}[sys.argv[1]]()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
