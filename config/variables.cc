@@ -175,6 +175,7 @@ constexpr std::string_view kProgramVariables[] = {
     "SLUICE_PRINT_TRACE",
     "SLUICE_PROVIDER",
     "SLUICE_RANK",
+    "SLUICE_RANKS_PER_HOST",
     "SLUICE_REDUCER_CPU_GBPS",
     "SLUICE_REDUCER_GBPS",
     "SLUICE_REDUCER_PRICE",

@@ -129,7 +129,7 @@ std::string GpuReport::header_text(const BenchDevice& device) const {
     const auto [ordinal, kind] = split_device_name(devices_[i]);
     text += device_line(ranks_[i].rank, ranks_[i].pid, ranks_[i].host, ordinal, kind);
   }
-  text += text_of(machine_) + "# reducers: " + worker_.reducers + "\n";
+  text += text_of(machine_) + "# " + workers_text(worker_) + ", reducers " + worker_.reducers + "\n";
   if (device.kind() == SLUICE_DEVICE_HOST) {
     text +=
         "# device: host. No GPU is involved: D2H and H2D are copies within host memory by the threads of the "
@@ -195,6 +195,7 @@ int GpuReport::finish() {
 void GpuReport::write_json(double average_bus_bw, uint64_t wrong) const {
   ordered_json json = {{"schema", kSchema}, {"machine", to_json(machine_)}, {"args", options_.arguments}};
   ordered_json& config = json["config"] = {{"workers", worker_.ranks},
+                                           {"ranks_per_host", ranks_per_host_json(worker_)},
                                            {"reducers", worker_.reducers},
                                            {"iterations", options_.iterations},
                                            {"warmup_iters", options_.warmup},

@@ -24,6 +24,8 @@ int run_digits(const DigitsFlags& flags, const std::vector<std::string>& argumen
   if (t.workers == 0 || t.batch == 0 || t.hidden == 0) {
     throw bench::Failure(bench::kExitUsage, "--workers, --batch and --hidden must be greater than 0");
   }
+  if (options.plugin.use)
+    flags.worker.require_own_hosts("--through-plugin", "NCCL sums inside a host itself");
   if (flags.single) return demo::run_digits_single(options);
   if (!flags.worker.is_worker()) return bench::launch(flags.worker.launch(arguments));
   return demo::run_digits_worker(options, flags.worker.worker());

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/worker/rank_info.h"
 #include "cli/options/pool_flags.h"
 #include "config/pool.h"
 #include "core/parse_number.h"
@@ -33,6 +34,9 @@ void WorkerFlags::add_to(OptionSet& set) {
            "address per line, read again on SIGHUP and when the file changes. none: no dedicated reducers; "
            "SLUICE_RENDEZVOUS names the host of rank 0",
            check_reducer_list);
+  set.number("--ranks-per-host", ranks_per_host_,
+             "divide the workers into hosts of this many ranks, which send their sum once (sets "
+             "SLUICE_HOST_ID and SLUICE_HOSTS); 1: each worker is a host; 0: hosts are found, as in a job");
   set.number("--rank", rank_,
              "run this one worker of a run on several hosts (0..workers-1) instead of starting all workers")
       ->default_str("")
@@ -107,6 +111,14 @@ void WorkerFlags::require_reducers(const char* command) const {
                   fmt::format("{} needs at least one dedicated reducer (--reducers)", command));
 }
 
+void WorkerFlags::require_own_hosts(const char* feature, const char* reason) const {
+  if (ranks_per_host_ > 1) {
+    throw Failure(bench::kExitUsage,
+                  fmt::format("--ranks-per-host {}: {} expects one worker on each host, because {}",
+                              ranks_per_host_, feature, reason));
+  }
+}
+
 bench::WorkerOptions WorkerFlags::worker() const {
   bench::WorkerOptions options = client();
   if (pool_list().empty() || session_.empty())
@@ -117,6 +129,8 @@ bench::WorkerOptions WorkerFlags::worker() const {
   options.session = session_;
   options.rank = static_cast<uint32_t>(rank_);
   options.ranks = workers_;
+  options.ranks_per_host = ranks_per_host_;
+  if (ranks_per_host_ != 0) bench::join_host(options.rank, ranks_per_host_);
   return options;
 }
 

@@ -33,6 +33,8 @@ class WorkerFlags {
   [[nodiscard]] bench::LaunchOptions launch(const std::vector<std::string>& arguments) const;
   // Throws Failure(kExitUsage) when the run has no dedicated reducer, which `command` needs.
   void require_reducers(const char* command) const;
+  // Throws Failure(kExitUsage) when workers share a host, which `feature` does not support for the `reason`.
+  void require_own_hosts(const char* feature, const char* reason) const;
 
  private:
   void check() const;
@@ -43,6 +45,7 @@ class WorkerFlags {
 
   uint32_t workers_;
   std::string reducers_;
+  uint32_t ranks_per_host_ = 1;  // 0: hosts are found
   int64_t rank_ = -1;
   std::string connect_;
   std::string session_;

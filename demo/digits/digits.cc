@@ -11,6 +11,7 @@
 #include "bench/e2e/pool/pool_status.h"
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/report/output.h"
+#include "bench/e2e/worker/rank_info.h"
 #include "config/json.h"
 #include "config/pool.h"
 #include "core/clock.h"
@@ -173,7 +174,7 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
   std::unique_ptr<bench::PluginAllreduce> plugin;
   if (options.plugin.use) plugin = std::make_unique<bench::PluginAllreduce>(options.plugin, worker, session);
   const UsageByReducer usage_before = is_reporting ? query_reducers(worker) : UsageByReducer();
-  demo.print_header(fmt::format("{} worker processes over {} reducer{}{}", worker.ranks, reducers,
+  demo.print_header(fmt::format("{} over {} reducer{}{}", bench::workers_text(worker), reducers,
                                 reducers == 1 ? "" : "s",
                                 plugin ? ",\nthrough " + plugin->path() + " as in NCCL" : ""));
 
@@ -224,6 +225,7 @@ int run_digits_worker(const DigitsOptions& options, const bench::WorkerOptions& 
   }
   ordered_json json = demo.json(options.plugin.use ? "plugin" : "reducers");
   json["weights_identical"] = identical;
+  json["ranks_per_host"] = bench::ranks_per_host_json(worker);
   json["reducers"] = reducers;
   json["allreduces"] = operations;
   json["bytes_reduced"] = own_bytes * worker.ranks;

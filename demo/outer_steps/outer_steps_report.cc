@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "bench/e2e/report/output.h"
+#include "bench/e2e/worker/rank_info.h"
 #include "config/json.h"
 #include "core/clock.h"
 
@@ -38,12 +39,11 @@ bool OuterStepsReport::is_printed(uint64_t outer_step) const noexcept {
 void OuterStepsReport::print_header(const bench::WorkerOptions& worker, size_t island_images,
                                     size_t parameters) const {
   bench::print_flushed(fmt::format(
-      "handwritten digits (UCI, CC BY 4.0): {} islands of {} worker{}, {} images for each island\n"
+      "handwritten digits (UCI, CC BY 4.0): {} in {} islands, {} images for each island\n"
       "network 64-{}-10, {} parameters; an allreduce inside each island at every step of {} images,\n"
       "an outer step of all islands after every {} steps, in model {}\n",
-      options_.rule.islands, options_.training.workers, options_.training.workers == 1 ? "" : "s",
-      island_images, options_.training.hidden, parameters, options_.training.batch, options_.every,
-      outer_model_name(worker.session)));
+      bench::workers_text(worker), options_.rule.islands, island_images, options_.training.hidden, parameters,
+      options_.training.batch, options_.every, outer_model_name(worker.session)));
 }
 
 void OuterStepsReport::before_outer_step(Network& network) {

@@ -100,6 +100,32 @@ class Allreduce(SluiceTest):
         self.assertEqual([row[4:6] for row in rows_of(ranks[0].stdout())], [("0", "0")])
         self.assertEqual(ranks[1].stdout(), "")
 
+    def test_workers_are_divided_into_hosts(self):
+        size = 1 << 20
+        cases = (((), 1, "# 4 workers\n", size), (("--ranks-per-host", 2), 2, "# 4 workers on 2 hosts x 2 ranks\n", size / 2),
+                 (("--ranks-per-host", 3), 3, "# 4 workers on 2 hosts x 3 ranks, the last with 1\n", None))
+        for options, ranks_per_host, text, sent in cases:
+            with self.subTest(options):
+                result, output = self.run_json_and_text("bench", "allreduce", "-b", size, "-e", size, "-n", 2, "--workers", 4, "--reducers", 2, *options,
+                                                        env={"SLUICE_COLOCATED": "off"})
+                self.assertIn(text, output)
+                self.assertEqual(result["config"]["ranks_per_host"], ranks_per_host)
+                self.assertFalse([variable for variable in result["env"] if variable.startswith("SLUICE_HOST_ID=")])  # no setting of the user
+                (row,) = result["results"]
+                self.assertEqual((row["out_of_place"]["nwrong"], row["in_place"]["nwrong"]), (0, 0))
+                if sent:
+                    self.assertGreater(row["wire_bytes_sent"], sent)
+                    self.assertLess(row["wire_bytes_sent"], 1.05 * sent)
+
+    def test_one_host_needs_neither_reducers_nor_network(self):
+        result = self.run_json("bench", "allreduce", "-b", "64K", "-e", "64K", "-n", 2, "--workers", 4, "--ranks-per-host", 4, "--reducers", 0)
+        self.assertEqual([(row["wire_bytes_sent"], row["out_of_place"]["nwrong"]) for row in result["results"]], [(0, 0)])
+
+    def test_hosts_of_several_ranks_are_refused_where_they_mean_nothing(self):
+        self.expect_error(64, "NCCL sums inside a host itself", "bench", "allreduce", "--ranks-per-host", 2, "--through-plugin")
+        self.expect_error(64, "NCCL sums inside a host itself", "demo", "digits", "--ranks-per-host", 2, "--through-plugin")
+        self.expect_error(64, "one worker after another", "bench", "link", "--ranks-per-host", 2)
+
     def test_bandwidth_below_the_limit_is_exit_2(self):
         arguments = ("bench", "allreduce", "-b", "1K", "-e", "1K", "-n", "1", "--workers", "2")
         self.run_sluice(*arguments, "--min-bw", "100000", expect=2)

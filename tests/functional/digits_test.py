@@ -60,6 +60,16 @@ class Digits(SluiceTest):
         self.assertGreater(result["seconds"], 0)
         self.assertAlmostEqual(sum(share["bytes_received"] for share in result["reducer_shares"]), result["bytes_reduced"], delta=1e4)
 
+    def test_ranks_of_a_host_send_their_sum_once_and_get_the_same_bits(self):
+        single = self.run_json(*TRAIN, "4", "--single")
+        for ranks_per_host in (1, 2):
+            with self.subTest(ranks_per_host=ranks_per_host):
+                result = self.run_json(*TRAIN, "4", "--reducers", 2, "--ranks-per-host", ranks_per_host, env={"SLUICE_COLOCATED": "off"})
+                self.assertEqual((result["weights_hash"], result["ranks_per_host"]), (single["weights_hash"], ranks_per_host))
+                received = [share["bytes_received"] for share in result["reducer_shares"]]
+                self.assertGreater(min(received), 0)
+                self.assertAlmostEqual(sum(received), result["bytes_reduced"] / ranks_per_host, delta=1e4)
+
     def test_a_standing_pool_reports_the_use_of_this_job_only(self):
         reducer, address = self.start_reducer()
 

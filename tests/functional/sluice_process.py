@@ -87,10 +87,14 @@ class SluiceTest(unittest.TestCase):
 
     def run_json(self, *arguments, **how):
         """Runs the program with --json FILE and returns the contents of the file."""
+        return self.run_json_and_text(*arguments, **how)[0]
+
+    def run_json_and_text(self, *arguments, **how):
+        """The same, with the output."""
         path = self.folder / "result.json"
         path.unlink(missing_ok=True)
-        self.run_sluice(*arguments, "--json", path, **how)
-        return json.loads(path.read_text())
+        done = self.run_sluice(*arguments, "--json", path, **how)
+        return json.loads(path.read_text()), done.stdout
 
     def reserve_port(self):
         """Returns a loopback port without a listener, which no other process gets during the test. A server that sets SO_REUSEADDR can

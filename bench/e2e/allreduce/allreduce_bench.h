@@ -37,7 +37,8 @@ struct AllreduceOptions {
   PluginOptions plugin;  // with `plugin.use`, `extras` is false and `aggregated` is 1
   std::string json;      // files that rank 0 writes; empty: none
   std::string csv;
-  std::vector<std::string> arguments;  // command line, for the JSON file
+  std::vector<std::string> arguments;    // command line, for the JSON file
+  std::vector<std::string> environment;  // recorded_environment() as the user set it, for the JSON file
 };
 
 // Returns kExitOk, or kExitCheckFailed when any rank found a wrong element or the bandwidth is below min_bw.

@@ -33,19 +33,6 @@ std::string now_text() {
   return text.data();
 }
 
-// Returns the variables that configure a run. The whole environment may hold secrets.
-std::vector<std::string> recorded_environment() {
-  constexpr std::array<const char*, 4> kPrefixes = {"SLUICE_", "NCCL_", "UCX_", "FI_"};
-  std::vector<std::string> recorded;
-  for (char** e = environ; *e != nullptr; ++e) {
-    for (const char* prefix : kPrefixes) {
-      if (std::strncmp(*e, prefix, std::strlen(prefix)) == 0) recorded.emplace_back(*e);
-    }
-  }
-  std::sort(recorded.begin(), recorded.end());
-  return recorded;
-}
-
 ordered_json measurement_json(const Measurement& m) {
   ordered_json json = {{"time", m.seconds * 1e6}, {"alg_bw", m.alg_bw}, {"bus_bw", m.bus_bw}};
   json["time_median"] = m.iterations.median * 1e6;
@@ -78,6 +65,18 @@ ordered_json row_json(const Row& row, int iterations) {
 
 }  // namespace
 
+std::vector<std::string> recorded_environment() {
+  constexpr std::array<const char*, 4> kPrefixes = {"SLUICE_", "NCCL_", "UCX_", "FI_"};
+  std::vector<std::string> recorded;
+  for (char** e = environ; *e != nullptr; ++e) {
+    for (const char* prefix : kPrefixes) {
+      if (std::strncmp(*e, prefix, std::strlen(prefix)) == 0) recorded.emplace_back(*e);
+    }
+  }
+  std::sort(recorded.begin(), recorded.end());
+  return recorded;
+}
+
 AllreduceReport::AllreduceReport(const AllreduceOptions& options, const WorkerOptions& worker,
                                  const std::vector<RankInfo>& ranks)
     : options_(options),
@@ -104,16 +103,18 @@ AllreduceReport::AllreduceReport(const AllreduceOptions& options, const WorkerOp
   std::string text = preamble(config);
   for (const RankInfo& info : ranks) text += device_line(info.rank, info.pid, info.host);
   if (options.extras) {
-    text += text_of(machine_) + "# reducers: " + worker.reducers + "\n";
+    const char* const sender = worker.ranks_per_host > 1 ? "host" : "worker";
+    text += text_of(machine_) + "# " + workers_text(worker) + "\n# reducers: " + worker.reducers + "\n";
     text +=
         "# wire bytes: bytes on the lane connections of one worker, including headers\n"
         "# reducer CPU: user and system seconds of all reducers per 1e9 bytes received, as the reducers "
         "report "
         "them\n"
         "# worker CPU: user and system seconds of all workers per 1e9 bytes contributed\n";
-    if (worker.ranks == 2)
-      text +=
-          "# 2 workers: a ring moves the same bytes per worker as reducers do, so reducers are not faster\n";
+    if (host_count(worker) == 2)
+      text += fmt::format(
+          "# 2 {}s: a ring moves the same bytes per {} as reducers do, so reducers are not faster\n", sender,
+          sender);
   }
   text += header(options.extras);
   print_flushed(text);
@@ -144,7 +145,7 @@ int AllreduceReport::finish() {
 void AllreduceReport::write_json(double average_bus_bw, uint64_t wrong) const {
   ordered_json json = {
       {"schema", kSchema}, {"version", 1}, {"start_time", start_time_}, {"args", options_.arguments}};
-  json["env"] = recorded_environment();
+  json["env"] = options_.environment;
   json["sluice_version"] = sluice_version();
   json["machine"] = to_json(machine_);
   ordered_json config = {{"nthreads", 1},
@@ -165,6 +166,7 @@ void AllreduceReport::write_json(double average_bus_bw, uint64_t wrong) const {
   config["graph"] = 0;
   config["blocking_collectives"] = options_.blocking != 0;
   config["workers"] = worker_.ranks;
+  config["ranks_per_host"] = ranks_per_host_json(worker_);
   config["reducers"] = worker_.reducers;
   config["progress_threads"] = worker_.progress_threads;
   config["payload_crc"] = worker_.payload_crc;

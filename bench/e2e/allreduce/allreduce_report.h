@@ -12,6 +12,9 @@
 
 namespace sluice::bench {
 
+// Returns the variables that configure a run. The whole environment may hold secrets.
+[[nodiscard]] std::vector<std::string> recorded_environment();
+
 class AllreduceReport {
  public:
   // Prints the preamble. On ranks other than 0 the report collects rows and prints nothing.

@@ -56,11 +56,10 @@ class LatencyReport {
     const bool star = !options.star.empty();
     print_flushed(
         text_of(machine_) +
-        fmt::format(
-            "# sluice bench latency: allreduce of float by sum, one at a time, {} workers, reducers {}, "
-            "progress by {}\n",
-            worker.ranks, worker.reducers,
-            worker.progress_threads == 0 ? "the caller" : "a progress thread") +
+        fmt::format("# sluice bench latency: allreduce of float by sum, one at a time, {}, reducers {}, "
+                    "progress by {}\n",
+                    workers_text(worker), worker.reducers,
+                    worker.progress_threads == 0 ? "the caller" : "a progress thread") +
         fmt::format("# times of rank 0 in us: {} operations of each size{}\n", options.iterations,
                     star ? fmt::format(", and as many of the bare star at {}, in alternating batches of {}",
                                        options.star, options.batch)
@@ -98,6 +97,7 @@ class LatencyReport {
   void write_json(uint64_t wrong) const {
     ordered_json json = {{"schema", "sluice.bench.latency/1"}, {"machine", to_json(machine_)}};
     ordered_json& config = json["config"] = {{"workers", worker_.ranks},
+                                             {"ranks_per_host", ranks_per_host_json(worker_)},
                                              {"reducers", worker_.reducers},
                                              {"hosts", ordered_json::array()},
                                              {"iterations", options_.iterations},

@@ -53,15 +53,13 @@ Result<uint16_t> wait_for_port(ProcessGroup& processes, size_t child, const std:
 namespace {
 
 // Names a free port of this host as the place where the ranks of a run without reducers meet. Another process
-// could take the port before rank 0 does; the run then fails with an error that names it. The ranks stand for
-// hosts, so they do not share memory.
+// could take the port before rank 0 does; the run then fails with an error that names it.
 Result<void> choose_meeting_point() {
   const auto listener = transport::tcp::listen_on("127.0.0.1", 0, {});
   if (!listener) return tl::unexpected(listener.error());
   const auto port = transport::tcp::bound_port(listener->fd());
   if (!port) return tl::unexpected(port.error());
   ::setenv("SLUICE_RENDEZVOUS", fmt::format("127.0.0.1:{}", *port).c_str(), 1);
-  ::setenv("SLUICE_HOSTS", "off", 1);
   return {};
 }
 

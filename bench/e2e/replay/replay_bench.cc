@@ -102,9 +102,9 @@ class ReplayReport {
   };
 
   [[nodiscard]] std::string header() const {
-    std::string text = fmt::format("# sluice bench replay: {}, {} bytes as {} in {} buckets, {} workers\n",
+    std::string text = fmt::format("# sluice bench replay: {}, {} bytes as {} in {} buckets, {}\n",
                                    options_.name, options_.trace.bytes(), wire::to_string(options_.dtype),
-                                   options_.trace.buckets.size(), worker_.ranks);
+                                   options_.trace.buckets.size(), workers_text(worker_));
     for (const std::string& comment : options_.trace.comments) text += "# " + comment + "\n";
     text += "# buffers: " + buffers_ + "\n" + text_of(machine_) + "# reducers: " + worker_.reducers + "\n";
     text +=
@@ -148,6 +148,7 @@ class ReplayReport {
                          {"args", options_.arguments},        {"workers", worker_.ranks},
                          {"reducers", worker_.reducers},      {"progress_threads", worker_.progress_threads},
                          {"payload_crc", worker_.payload_crc}};
+    json["ranks_per_host"] = ranks_per_host_json(worker_);
     json["ranks"] = ordered_json::array();
     for (const RankInfo& info : ranks_)
       json["ranks"].push_back({{"rank", info.rank}, {"pid", info.pid}, {"hostname", info.host}});

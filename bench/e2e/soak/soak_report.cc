@@ -43,7 +43,7 @@ SoakReport::SoakReport(const SoakOptions& options, const WorkerOptions& worker, 
   machine_ = machine_facts(worker.reducers, worker.interface_address);
   print_flushed(
       text_of(machine_) +
-      fmt::format("# sluice bench soak: seed {}, {}, {} workers, reducers {}\n"
+      fmt::format("# sluice bench soak: seed {}, {}, {}, reducers {}\n"
                   "# 1 to {} concurrent operations with random types, operators and sizes up to {}, every "
                   "result checked\n"
                   "# ops and GB: total per rank; ms: time of an operation since the previous line, on rank "
@@ -51,7 +51,7 @@ SoakReport::SoakReport(const SoakOptions& options, const WorkerOptions& worker, 
                   "rank 0\n"
                   "# seconds         ops          GB      p50 ms      p99 ms  #wrong     RSS MiB\n",
                   seed, options.duration == 0 ? "until interrupted" : config::duration_text(options.duration),
-                  worker.ranks, worker.reducers, options.open, config::size_text(options.max_bytes)));
+                  workers_text(worker), worker.reducers, options.open, config::size_text(options.max_bytes)));
 }
 
 void SoakReport::add(const SoakProgress& p) {
@@ -92,6 +92,7 @@ int SoakReport::finish(const SoakSummary& summary) const {
 void SoakReport::write_json(const SoakSummary& summary) const {
   ordered_json json = {{"schema", "sluice.bench.soak/1"}, {"machine", to_json(machine_)}};
   json["config"] = {{"workers", worker_.ranks},
+                    {"ranks_per_host", ranks_per_host_json(worker_)},
                     {"reducers", worker_.reducers},
                     {"hosts", ordered_json::array()},
                     {"duration_seconds", soak_seconds(options_.duration)},

@@ -136,6 +136,7 @@ class StarBench {
                       "--slot",      std::to_string(options_.chunk_bytes),
                       "--window",    std::to_string(options_.window_bytes),
                       "--threads",   std::to_string(options_.progress_threads)};
+    spec.arguments.insert(spec.arguments.end(), {"--ranks-per-host", "1"});  // whatever the environment says
     if (!options_.payload_crc) spec.arguments.emplace_back("--no-crc");
     workers_.push_back(value_or_fail(processes_.start(spec), kExitFailure));
     lines_.emplace_back();

@@ -23,8 +23,9 @@ struct WorkerOptions {
   std::string session;   // 32 hex digits
   uint32_t rank = 0;
   uint32_t ranks = 1;
-  uint32_t lanes = 0;         // connections per reducer; 0: the number that the reducer offers
-  uint64_t window_bytes = 0;  // 0: the default of the library
+  uint32_t ranks_per_host = 0;  // that --ranks-per-host made; 0: the library finds the hosts
+  uint32_t lanes = 0;           // connections per reducer; 0: the number that the reducer offers
+  uint64_t window_bytes = 0;    // 0: the default of the library
   uint64_t slot_bytes = 0;
   uint32_t progress_threads = 1;
   bool payload_crc = true;

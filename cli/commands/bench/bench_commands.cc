@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "bench/e2e/allreduce/allreduce_bench.h"
+#include "bench/e2e/allreduce/allreduce_report.h"
 #include "bench/e2e/latency/latency_bench.h"
 #include "bench/e2e/link/link_bench.h"
 #include "bench/e2e/process/exit_codes.h"
@@ -47,12 +48,14 @@ void add_allreduce(CLI::App& bench, Command& chosen, const Arguments& arguments)
   flags->worker.add_to(set);
   run_when_selected(*app, chosen, flags, [&arguments](const Flags& f) {
     bench::AllreduceOptions options = f.nccl.options();
+    if (options.plugin.use) f.worker.require_own_hosts("--through-plugin", "NCCL sums inside a host itself");
     if (!f.worker.is_worker()) {
       bench::LaunchOptions launch = f.worker.launch(arguments);
       if (launch.deadline == 0) launch.deadline = f.nccl.timeout();
       return bench::launch(launch);
     }
     options.arguments = arguments;
+    options.environment = bench::recorded_environment();  // before worker() adds to it
     return bench::run_allreduce(options, f.worker.worker());
   });
 }
@@ -141,6 +144,7 @@ void add_link(CLI::App& bench, Command& chosen, const Arguments& arguments) {
   run_when_selected(*app, chosen, flags, [&arguments, program](const Flags& f) {
     bench::check(f.options);
     f.worker.require_reducers("bench link");
+    f.worker.require_own_hosts("bench link", "it measures one worker after another");
     if (!f.worker.is_worker()) return bench::launch(f.worker.launch(arguments));
     // The lines of a session for each pair would interrupt the table.
     if (program->count("--log-level") == 0 && std::getenv("SLUICE_LOG_LEVEL") == nullptr)
