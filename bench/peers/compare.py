@@ -90,10 +90,13 @@ class Comparison:
 
     def run(self):
         for number in range(self.arguments.rounds):
-            # The rounds start with different entries, so that no entry always follows the same one.
-            first = number % max(1, len(self.entries))
-            for entry in self.entries[first:] + self.entries[:first]:
-                self.measure(entry)
+            self.run_round(number)
+
+    def run_round(self, number):
+        # The rounds start with different entries, so that no entry always follows the same one.
+        first = number % max(1, len(self.entries))
+        for entry in self.entries[first:] + self.entries[:first]:
+            self.measure(entry)
 
     def set_reducer_rates(self, entry):
         if isinstance(entry, peers.Sluice) and isinstance(self.hosts, TestNetwork):

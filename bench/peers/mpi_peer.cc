@@ -36,9 +36,24 @@ class MpiPeer final : public Peer {
   [[nodiscard]] uint32_t ranks() const override { return static_cast<uint32_t>(ranks_); }
 
   void allreduce(const float* in, float* out, size_t count) override {
-    if (count > INT_MAX)
-      throw std::runtime_error(fmt::format("{} elements exceed the int count of MPI", count));
-    MPI_Allreduce(in, out, static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(in, out, mpi_count(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  }
+
+  void reduce_scatter(const float* in, float* out, size_t part) override {
+    MPI_Reduce_scatter_block(in, out, mpi_count(part), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  }
+
+  void all_gather(const float* in, float* out, size_t part) override {
+    MPI_Allgather(in, mpi_count(part), MPI_FLOAT, out, mpi_count(part), MPI_FLOAT, MPI_COMM_WORLD);
+  }
+
+  void reduce_scatter_and_all_gather(const float* gradients, float* own_gradients,
+                                     const float* own_parameters, float* parameters, size_t part) override {
+    std::array<MPI_Request, 2> requests{};
+    const int n = mpi_count(part);
+    MPI_Ireduce_scatter_block(gradients, own_gradients, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+    MPI_Iallgather(own_parameters, n, MPI_FLOAT, parameters, n, MPI_FLOAT, MPI_COMM_WORLD, &requests[1]);
+    MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE);
   }
 
   void barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
@@ -63,6 +78,12 @@ class MpiPeer final : public Peer {
   }
 
  private:
+  static int mpi_count(size_t count) {
+    if (count > INT_MAX)
+      throw std::runtime_error(fmt::format("{} elements exceed the int count of MPI", count));
+    return static_cast<int>(count);
+  }
+
   int rank_ = 0;
   int ranks_ = 1;
 };
@@ -71,6 +92,6 @@ class MpiPeer final : public Peer {
 }  // namespace sluice::bench
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures allreduces of an MPI library. Start it with the mpirun of the library.", PEER_NAME);
+  CLI::App app("Measures collectives of an MPI library. Start it with the mpirun of the library.", PEER_NAME);
   return sluice::bench::peer_main(argc, argv, app, [] { return std::make_unique<sluice::bench::MpiPeer>(); });
 }

@@ -1,4 +1,4 @@
-// Class PeerBench runs the measurement of a driver: f32 sums, one operation at a time, timed on every rank.
+// Class PeerBench runs the measurement of a driver: f32, one operation at a time, timed on every rank.
 // Every rank checks each element of the first and the last operation of a size.
 #pragma once
 
@@ -7,13 +7,17 @@
 #include <string>
 #include <vector>
 
+#include "bench/e2e/workload/pattern.h"
 #include "bench/peers/peer.h"
 #include "bench/traces/trace.h"
 
 namespace sluice::bench {
 
 struct PeerOptions {
-  std::vector<uint64_t> bytes;  // sizes of the allreduces; empty with a trace
+  // Sizes of the operations: of an allreduce, or of the parts of all ranks together. Empty with a trace.
+  std::vector<uint64_t> bytes;
+  Collective collective = Collective::kAllreduce;
+  std::string interface;  // whose sent bytes are counted; empty: none
   std::optional<Trace> trace;
   uint32_t iterations = 5;
   uint32_t warmup = 2;
@@ -29,7 +33,10 @@ struct PeerResult {
   // rank.
   std::vector<double> loop_seconds;
   std::vector<double> cpu_seconds;  // user and system time of the timed loop, by rank
-  uint64_t wrong = 0;               // wrong elements on all ranks
+  // Bytes that the interface of each rank's host sent in the loop, by rank; zeros without
+  // PeerOptions::interface.
+  std::vector<uint64_t> sent_bytes;
+  uint64_t wrong = 0;  // wrong elements on all ranks
 };
 
 class PeerBench {
@@ -41,20 +48,34 @@ class PeerBench {
 
  private:
   void fill(size_t count);
-  [[nodiscard]] uint64_t check(uint64_t seed, size_t count) const;
+  // Return the number of wrong elements of the last operation.
+  [[nodiscard]] uint64_t check(uint64_t seed, size_t count);
+  [[nodiscard]] uint64_t check_own_part(const Pattern& pattern, size_t count);
+  [[nodiscard]] uint64_t check_gathered(const Pattern& pattern, const std::vector<float>& gathered,
+                                        size_t part);
+  void call(const std::vector<float>& in, size_t count);
   [[nodiscard]] double run_operation(const std::vector<float>& in, size_t count, bool refill);
   [[nodiscard]] uint64_t first_operation(size_t count);
   void begin_loop();
-  [[nodiscard]] double loop_cpu_seconds() const;
+  // What the timed loop used on this rank.
+  struct LoopCost {
+    double cpu_seconds = 0;
+    uint64_t sent_bytes = 0;
+  };
+  [[nodiscard]] LoopCost end_loop();
   // Combines the ranks' times, first those of the operations. Collective.
-  [[nodiscard]] PeerResult combine(uint64_t bytes, std::vector<double> seconds, double cpu, uint64_t wrong);
+  [[nodiscard]] PeerResult combine(uint64_t bytes, std::vector<double> seconds, LoopCost cost,
+                                   uint64_t wrong);
 
   Peer& peer_;
   const PeerOptions& options_;
   std::vector<float> first_;  // contribution of this rank to all operations but the last
   std::vector<float> last_;   // contribution to the last one; differs, so that a stale result is detected
   std::vector<float> out_;
+  std::vector<float> gathered_;  // with kBoth, whose sums are in out_
+  std::vector<float> expected_;
   double cpu_at_begin_ = 0;
+  uint64_t sent_at_begin_ = 0;
   double copy_cpu_ = 0;  // CPU seconds of the copies before in-place operations
 };
 

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <numeric>
 
 #include "bench/e2e/process/exit_codes.h"
@@ -19,12 +21,25 @@ namespace {
 
 constexpr const char* kSchema = "sluice.bench.peer/1";
 
+const std::map<std::string, Collective> kCollectives = {{"allreduce", Collective::kAllreduce},
+                                                        {"reduce_scatter", Collective::kReduceScatter},
+                                                        {"all_gather", Collective::kAllGather},
+                                                        {"both", Collective::kBoth}};
+
 // Class PeerFlags defines the command line options that all drivers share.
 class PeerFlags {
  public:
   void add_to(CLI::App& app) {
-    app.add_option("--bytes", bytes_, "sizes of the allreduces, for example 64K,4M (powers of 1024)")
+    app.add_option(
+           "--bytes", bytes_,
+           "sizes of the operations, of all ranks' parts together, for example 64K,4M (powers of 1024)")
         ->delimiter(',');
+    app.add_option("--collective", collective_,
+                   "operation; both: a reduce-scatter and an all-gather at once. A trace has allreduces")
+        ->capture_default_str()
+        ->check(CLI::IsMember(kCollectives));
+    app.add_option("--interface", options_.interface,
+                   "network interface of this host whose sent bytes are counted");
     app.add_option("--trace", trace_,
                    "file with lines \"<ready_us> <bytes>\", # for comments; an iteration runs the allreduces "
                    "in order, each at the given time after its start or later");
@@ -42,6 +57,9 @@ class PeerFlags {
   // Throws Failure(kExitUsage) for invalid options and for an unreadable trace.
   [[nodiscard]] PeerOptions options() const {
     PeerOptions options = options_;
+    options.collective = kCollectives.at(collective_);
+    if (!trace_.empty() && options.collective != Collective::kAllreduce)
+      throw Failure(kExitUsage, "--collective has no effect with --trace");
     if (bytes_.empty() == trace_.empty()) throw Failure(kExitUsage, "expected either --bytes or --trace");
     for (const std::string& text : bytes_) {
       const uint64_t bytes = value_or_fail(config::parse_size(text), kExitUsage);
@@ -56,9 +74,16 @@ class PeerFlags {
 
  private:
   std::vector<std::string> bytes_;
+  std::string collective_ = "allreduce";
   std::string trace_;
   PeerOptions options_;
 };
+
+const std::string& name_of(Collective collective) {
+  return std::find_if(kCollectives.begin(), kCollectives.end(),
+                      [&](const auto& c) { return c.second == collective; })
+      ->first;
+}
 
 // Class PeerReport prints the table of a driver on rank 0 and writes the JSON file. With a trace it has one
 // row.
@@ -69,8 +94,9 @@ class PeerReport {
   void add(const PeerResult& r) {
     if (results_.empty()) {
       const std::string algorithm = peer_.algorithm();
-      fmt::print("# {}, {}, {} ranks, f32 sums; times of the slowest rank\n", peer_.library(),
-                 algorithm.empty() ? "default algorithm" : "algorithm " + algorithm, peer_.ranks());
+      fmt::print("# {}, {}, {} of f32, {} ranks; times of the slowest rank\n", peer_.library(),
+                 algorithm.empty() ? "default algorithm" : "algorithm " + algorithm,
+                 name_of(options_.collective), peer_.ranks());
       fmt::print("{:>12} {:>6} {:>12} {:>12} {:>13} {:>13} {:>7}\n", "bytes", "runs", "median ms", "p99 ms",
                  "algbw GB/s", "CPU s per GB", "#wrong");
     }
@@ -88,6 +114,7 @@ class PeerReport {
                                    {"machine", to_json(machine_facts(""))},
                                    {"library", peer_.library()},
                                    {"algorithm", peer_.algorithm()},
+                                   {"collective", name_of(options_.collective)},
                                    {"ranks", peer_.ranks()},
                                    {"type", "f32"},
                                    {"op", "sum"},
@@ -106,6 +133,7 @@ class PeerReport {
       }
       result["cpu_seconds"] = r.cpu_seconds;
       result["cpu_seconds_per_gb"] = cpu_per_gb(r);
+      if (!options_.interface.empty()) result["sent_bytes"] = r.sent_bytes;
       result["wrong"] = r.wrong;
       json["results"].push_back(std::move(result));
       wrong += r.wrong;
@@ -126,7 +154,20 @@ class PeerReport {
   std::vector<PeerResult> results_;
 };
 
+// The parts of a reduce-scatter or all-gather are equal.
+void check_parts(const Peer& peer, const PeerOptions& options) {
+  if (options.collective == Collective::kAllreduce) return;
+  for (const uint64_t bytes : options.bytes) {
+    if (bytes % (sizeof(float) * peer.ranks()) != 0) {
+      throw Failure(kExitUsage,
+                    fmt::format("--bytes {}: expected a multiple of {} B, a float for each of {} ranks",
+                                bytes, sizeof(float) * peer.ranks(), peer.ranks()));
+    }
+  }
+}
+
 int run(Peer& peer, const PeerOptions& options) {
+  check_parts(peer, options);
   PeerBench bench(peer, options);
   PeerReport report(peer, options);
   const bool is_rank_zero = peer.rank() == 0;

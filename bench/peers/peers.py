@@ -1,4 +1,4 @@
-"""Defines the programs that measure an allreduce: drivers of other libraries in several settings, and `sluice`.
+"""Defines the programs that measure collectives: drivers of Sluice and of other libraries in several settings, and `sluice`.
 
 Each program has three methods:
 
@@ -6,13 +6,15 @@ Each program has three methods:
     replay(hosts, ranks, trace, iterations, warmup, folder)       returns a RESULT for a trace of `sluice bench replay --print-trace`
     unavailable_reason(hosts)                                     returns why the program cannot run here, or None
 
-Rank i runs at host w<i> of a TestNetwork or a Loopback (bench/test_network). Sluice's reducers run at r0, r1, ..., and mpirun
-runs at ctl of a TestNetwork. All programs are configured for TCP. The bytes on the links are compared with the minimum of an
-allreduce: fewer bytes are an error, because part of the traffic went through shared memory.
+Rank i runs at host w<i> of a TestNetwork or a Loopback (bench/test_network), or with several ranks per host L at w<i // L>. Sluice's
+reducers run at r0, r1, ..., and mpirun runs at ctl of a TestNetwork. All programs are configured for TCP between hosts. The bytes on
+the links are compared with the minimum of the collective: fewer bytes are an error, because part of the traffic went through shared
+memory.
 
 A RESULT is a dictionary with the keys bytes (of a trace: the total), operation_seconds (of each operation or step, at the
 slowest rank), cpu_seconds_per_gb (of all ranks per 1e9 bytes contributed), reducer_cpu_seconds_per_gb (per 1e9 bytes received;
-sluice only), wrong (elements), and machine (facts about the machine)."""
+`sluice bench` only), wrong (elements), machine (facts about the machine), and from a driver in a TestNetwork sent_bytes (by each rank's
+host in the timed loop)."""
 
 import json
 import os
@@ -45,14 +47,18 @@ def was_crash(returncode):
     return returncode < 0 or 128 < returncode <= 128 + signal.SIGRTMAX
 
 
-class CountedBytes:
-    """Raises PeerError when the hosts send fewer bytes than an allreduce of `total_bytes` over `ranks` members needs. The
-    minimum: n - 1 members send their data to be added, and n - 1 members receive the sum."""
+# How often all hosts but one must send the bytes of an operation: to be added, to deliver the sums, or the parts.
+TRANSFERS = {"allreduce": 2, "reduce_scatter": 1, "all_gather": 1, "both": 2}
 
-    def __init__(self, name, hosts, ranks, total_bytes):
+
+class CountedBytes:
+    """Raises PeerError when the hosts send fewer bytes than a collective of `total_bytes` over `members` of them needs."""
+
+    def __init__(self, name, hosts, members, total_bytes, collective="allreduce"):
         self.name = name
         self.hosts = hosts
-        self.minimum = 2 * (ranks - 1) * total_bytes
+        self.collective = collective
+        self.minimum = TRANSFERS[collective] * (members - 1) * total_bytes
 
     def __enter__(self):
         self.before = self.hosts.sent_bytes()
@@ -61,7 +67,8 @@ class CountedBytes:
     def __exit__(self, kind, *_):
         sent = self.hosts.sent_bytes() - self.before
         if kind is None and sent < self.minimum:
-            raise PeerError(f"{self.name}: the links carried {sent} bytes, but an allreduce moves at least {self.minimum}: not all traffic was TCP")
+            raise PeerError(f"{self.name}: the links carried {sent} bytes, but this operation ({self.collective}) moves at least {self.minimum}: not all traffic "
+                            "was TCP")
 
 
 def trace_bytes(trace):
@@ -80,6 +87,7 @@ def stop_all(processes):
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        process.stderr.close()
 
 
 class Driver:
@@ -90,7 +98,9 @@ class Driver:
 
     def __init__(self, name, programs):
         self.name = name
-        self.program = Path(programs, f"{self.library}_allreduce").resolve()
+        self.program = Path(programs, f"{self.library}_peer").resolve()
+        self.ranks_per_host = 1
+        self.collective = "allreduce"
 
     def unavailable_reason(self, hosts):
         for program in filter(None, [self.program, self.launcher]):
@@ -102,10 +112,18 @@ class Driver:
         """Returns (host, command, variables) of each process, without the options of the driver itself."""
         raise NotImplementedError
 
+    def host_of(self, rank):
+        return f"w{rank // self.ranks_per_host}"
+
+    def host_count(self, ranks):
+        return -(-ranks // self.ranks_per_host)
+
     def measure(self, hosts, ranks, sizes, iterations, warmup, folder):
         operations = 1 + warmup + iterations
-        with CountedBytes(self.name, hosts, ranks, operations * sum(sizes)):
-            output = self.run(hosts, ranks, folder, ["--bytes", ",".join(map(str, sizes)), "--iterations", iterations, "--warmup", warmup])
+        options = ["--bytes", ",".join(map(str, sizes)), "--iterations", iterations, "--warmup", warmup, "--collective", self.collective]
+        options += ["--interface", hosts.interface] if isinstance(hosts, TestNetwork) else []
+        with CountedBytes(self.name, hosts, self.host_count(ranks), operations * sum(sizes), self.collective):
+            output = self.run(hosts, ranks, folder, options)
         return [{**result, "machine": output["machine"]} for result in output["results"]]
 
     def replay(self, hosts, ranks, trace, iterations, warmup, folder):
@@ -153,8 +171,10 @@ class Mpi(Driver):
         link.symlink_to(HERE / "netns_rsh.sh")
         return link
 
-    def rank_addresses(self, hosts, ranks, template):
-        return ",".join(template.format(hosts.address(f"w{rank}")) for rank in range(ranks))
+    def host_addresses(self, hosts, ranks, template):
+        """The addresses of the hosts, with the number of ranks of each."""
+        return ",".join(template.format(hosts.address(f"w{host}"), min(self.ranks_per_host, ranks - host * self.ranks_per_host))
+                        for host in range(self.host_count(ranks)))
 
 
 class Openmpi(Mpi):
@@ -164,15 +184,17 @@ class Openmpi(Mpi):
     def __init__(self, name, programs, **settings):
         super().__init__(name, programs)
         # A waiting rank spins. With fewer cores than ranks, spinning would delay the other ranks, so waiting ranks yield.
-        self.settings = {"pml": "ob1", "btl": "tcp,self", "mpi_yield_when_idle": 1, **settings}
+        self.settings = {"pml": "ob1", "mpi_yield_when_idle": 1, **settings}
 
     def commands(self, hosts, ranks, folder):
+        # Its shared memory serves the ranks of a host.
+        transports = {"btl": "tcp,self" if self.ranks_per_host == 1 else "vader,tcp,self"}
         command = [self.launcher, "-np", ranks, "--bind-to", "none", "--oversubscribe"]
         command += ["--allow-run-as-root"] if os.geteuid() == 0 else []
         variables = {}
-        settings = {**self.settings, "btl_tcp_if_include": hosts.interface}
+        settings = {**transports, **self.settings, "btl_tcp_if_include": hosts.interface}
         if isinstance(hosts, TestNetwork):
-            command += ["-H", self.rank_addresses(hosts, ranks, "{}:1")]
+            command += ["-H", self.host_addresses(hosts, ranks, "{}:{}"), "--map-by", "slot"]
             settings.update({"btl_tcp_if_include": hosts.network, "oob_tcp_if_include": hosts.network, "plm_rsh_agent": self.remote_shell(folder),
                              "plm_rsh_no_tree_spawn": 1, "orte_leave_session_attached": 1})
             variables = self.network_variables(hosts)
@@ -189,9 +211,9 @@ class Mpich(Mpi):
 
     def commands(self, hosts, ranks, folder):
         command = [self.launcher, "-n", ranks, "-bind-to", "none", "-iface", hosts.interface]
-        variables = {"UCX_TLS": self.transports, "UCX_NET_DEVICES": hosts.interface, "MPIR_CVAR_NOLOCAL": "1"}
+        variables = {"UCX_TLS": self.transports, "UCX_NET_DEVICES": hosts.interface, "MPIR_CVAR_NOLOCAL": "1" if self.ranks_per_host == 1 else "0"}
         if isinstance(hosts, TestNetwork):
-            command += ["-launcher", "ssh", "-launcher-exec", self.remote_shell(folder), "-hosts", self.rank_addresses(hosts, ranks, "{}")]
+            command += ["-launcher", "ssh", "-launcher-exec", self.remote_shell(folder), "-hosts", self.host_addresses(hosts, ranks, "{}:{}")]
             variables.update(self.network_variables(hosts))
         return [("ctl", [*command, self.program], variables)]
 
@@ -206,8 +228,41 @@ class Gloo(Driver):
     def commands(self, hosts, ranks, folder):
         store = folder / "store"
         store.mkdir()
-        return [(f"w{rank}", [self.program, "--rank", rank, "--ranks", ranks, "--store", store, "--address", hosts.address(f"w{rank}"),
-                              "--algorithm", self.algorithm], {}) for rank in range(ranks)]
+        return [(self.host_of(rank), [self.program, "--rank", rank, "--ranks", ranks, "--store", store, "--address", hosts.address(self.host_of(rank)),
+                                      "--algorithm", self.algorithm], {}) for rank in range(ranks)]
+
+
+class SluiceLibrary(Driver):
+    """The client library, measured like the other libraries, over reducers that this class starts."""
+
+    library = "sluice"
+
+    def __init__(self, program, programs, reducers, share_hosts, link_rate=None):
+        """`program`: `sluice`, for the reducers. `share_hosts`: the value of SLUICE_HOSTS. `link_rate`: as of class Sluice."""
+        super().__init__(f"sluice, {reducers} reducer{'' if reducers == 1 else 's'}{', hosts off' if share_hosts == 'off' else ''}", programs)
+        self.reducer_program = Path(program).resolve()
+        self.reducers = reducers
+        self.share_hosts = share_hosts
+        self.link_rate = link_rate
+
+    def variables(self, host):
+        rate = self.link_rate(host) if self.link_rate else 0
+        return {"SLUICE_LINK_RATE": str(int(rate))} if rate else {}
+
+    def commands(self, hosts, ranks, folder):
+        variables = {"SLUICE_HOSTS": self.share_hosts, "SLUICE_IFNAME": f"={hosts.interface}"}
+        if self.pool == sluice_run.NO_REDUCERS and self.host_count(ranks) > 1:
+            variables["SLUICE_RENDEZVOUS"] = sluice_run.rendezvous(hosts)
+        session = os.urandom(16).hex()
+        return [(self.host_of(rank), [self.program, "--rank", rank, "--ranks", ranks, "--session", session, "--reducers", self.pool],
+                 {**variables, **self.variables(self.host_of(rank))}) for rank in range(ranks)]
+
+    def run(self, hosts, ranks, folder, options):
+        try:
+            with sluice_run.reducers(hosts, self.reducer_program, self.reducers, folder, self.variables) as self.pool:
+                return super().run(hosts, ranks, folder, options)
+        except sluice_run.SluiceFailed as error:
+            raise PeerError(str(error)) from error
 
 
 def tuned(algorithm, **settings):
@@ -219,6 +274,8 @@ PEERS = {
     "openmpi": lambda name, programs: Openmpi(name, programs),
     "openmpi-links2": lambda name, programs: Openmpi(name, programs, btl_tcp_links=2),
     "openmpi-ring": lambda name, programs: Openmpi(name, programs, **tuned(4)),
+    # Its hierarchical component: a collective inside each host, and one between hosts.
+    "openmpi-han": lambda name, programs: Openmpi(name, programs, coll_han_priority=100),
     "openmpi-rabenseifner-links2": lambda name, programs: Openmpi(name, programs, **tuned(6, btl_tcp_links=2)),
     "mpich": Mpich,
     "gloo-ring": lambda name, programs: Gloo(name, programs, "ring"),

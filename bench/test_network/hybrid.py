@@ -73,22 +73,27 @@ class Links:
         return {"bound": split_time(workers, pool), "pool_alone_bound": pool_time(workers, pool) if pool else None, "ring_bound": ring_time(workers)}
 
 
-class Pools(compare.Comparison):
-    """Measures pools of several widths and the rings in interleaved rounds."""
+class Progress:
+    """Counts what is measured, out of `steps`."""
 
-    def __init__(self, arguments, hosts, folder):
-        self.links = Links(arguments)
-        link_rate = None if arguments.loopback else self.links.rate_of
-        # (pool width, is the pool alone): entry
-        self.pools = {(reducers, mode == "off"): peers.Sluice(arguments.sluice, reducers, arguments.bench_option, mode, link_rate)
-                      for reducers in arguments.reducers for mode in (["auto", "off"] if arguments.pool_alone and reducers else ["auto"])}
-        self.measured = 0
-        super().__init__(arguments, arguments.workers, hosts, folder, [*self.pools.values(), *compare.peers_of(arguments)])
+    def __init__(self, steps):
+        self.steps = steps
+        self.done = 0
+
+    def step(self):
+        self.done += 1
+        return f"{self.done} of {self.steps}"
+
+
+class TimedComparison(compare.Comparison):
+    """Chooses the number of operations by their size, and prints what is measured."""
+
+    goodput = LOOPBACK_GOODPUT
+    progress = None  # a Progress, which comparisons of one run may share
 
     def iterations(self, size):
         """(timed operations, warm-up operations) of one size in one round."""
-        goodput = LOOPBACK_GOODPUT if self.arguments.loopback else compare.goodput(self.arguments)
-        chosen = round(min(max(SECONDS_OF_SIZE * goodput / size, LEAST_ITERATIONS), MOST_ITERATIONS))
+        chosen = round(min(max(SECONDS_OF_SIZE * self.goodput / size, LEAST_ITERATIONS), MOST_ITERATIONS))
         iterations = chosen if self.arguments.iterations is None else self.arguments.iterations
         warmup = min(max(iterations // 4, 1), MOST_WARMUP) if self.arguments.warmup is None else self.arguments.warmup
         return iterations, warmup
@@ -103,9 +108,26 @@ class Pools(compare.Comparison):
         return results
 
     def print_progress(self, entry, results, seconds):
-        self.measured += 1
         times = ", ".join(f"{compare.size_text(r['bytes'])} {1e3 * min(r['operation_seconds']):.1f} ms" for r in results)
-        print(f"{self.measured} of {self.arguments.rounds * len(self.entries)}: {entry.name}: least {times} ({seconds:.0f} s)", file=sys.stderr, flush=True)
+        print(f"{self.progress.step()}: {self.label(entry)}: least {times} ({seconds:.0f} s)", file=sys.stderr, flush=True)
+
+    def label(self, entry):
+        return entry.name
+
+
+class Pools(TimedComparison):
+    """Measures pools of several widths and the rings in interleaved rounds."""
+
+    def __init__(self, arguments, hosts, folder):
+        self.links = Links(arguments)
+        link_rate = None if arguments.loopback else self.links.rate_of
+        # (pool width, is the pool alone): entry
+        self.pools = {(reducers, mode == "off"): peers.Sluice(arguments.sluice, reducers, arguments.bench_option, mode, link_rate)
+                      for reducers in arguments.reducers for mode in (["auto", "off"] if arguments.pool_alone and reducers else ["auto"])}
+        super().__init__(arguments, arguments.workers, hosts, folder, [*self.pools.values(), *compare.peers_of(arguments)])
+        self.progress = Progress(arguments.rounds * len(self.entries))
+        if not arguments.loopback:
+            self.goodput = compare.goodput(arguments)
 
     def pool_rows(self, rows):
         """A row for each size and pool width, from the `rows` of all entries."""
@@ -174,6 +196,27 @@ def fraction(text):
     return value
 
 
+def add_run_options(parser):
+    """Adds the options of a measurement in interleaved rounds."""
+    parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument("--iterations", type=positive, help="timed operations of each size per round (default: by the size, 2 to 200)")
+    parser.add_argument("--warmup", type=not_negative, help="operations of each size before the timed ones (default: a quarter of these, at most 20)")
+    parser.add_argument("--deadline", type=positive, default=600, metavar="SECONDS", help="time limit of one entry for all sizes of a round (default: 600)")
+    parser.add_argument("--congestion", default="cubic", help="TCP congestion control (default: cubic; on a loopback without root: the machine's setting)")
+    parser.add_argument("--mtu", type=positive, default=1500)
+    parser.add_argument("--json", type=Path)
+
+
+def check_run_options(parser, arguments):
+    for name in arguments.entries:
+        if name not in peers.PEERS:
+            parser.error(f"--entries {name}: no such peer; the peers are {', '.join(peers.PEERS)}")
+    arguments.entries = arguments.entries if arguments.peers else []
+    arguments.trace = None  # a setting of compare.py
+    if arguments.json and not arguments.json.resolve().parent.is_dir():
+        parser.error(f"--json {arguments.json}: the folder does not exist")
+
+
 def parse(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sluice", type=Path, required=True, help="the program")
@@ -189,24 +232,12 @@ def parse(argv=None):
                         help="in bytes, with an optional suffix K, M or G (default: 64M)")
     parser.add_argument("--pool-alone", action="store_true", help="also measure each pool without co-located reducers")
     parser.add_argument("--bench-option", action="append", default=[], metavar="OPTION", help="option of `sluice bench allreduce`, for example --bench-option=--no-crc")
-    parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--iterations", type=positive, help="timed operations of each size per round (default: by the size, 2 to 200)")
-    parser.add_argument("--warmup", type=not_negative, help="operations of each size before the timed ones (default: a quarter of these, at most 20)")
-    parser.add_argument("--deadline", type=positive, default=600, metavar="SECONDS", help="time limit of one entry for all sizes of a round (default: 600)")
-    parser.add_argument("--congestion", default="cubic", help="TCP congestion control (default: cubic; on a loopback without root: the machine's setting)")
-    parser.add_argument("--mtu", type=positive, default=1500)
-    parser.add_argument("--json", type=Path)
+    add_run_options(parser)
     arguments = parser.parse_args(argv)
-    for name in arguments.entries:
-        if name not in peers.PEERS:
-            parser.error(f"--entries {name}: no such peer; the peers are {', '.join(peers.PEERS)}")
-    arguments.entries = arguments.entries if arguments.peers else []
-    arguments.trace = None  # a setting of compare.py
+    check_run_options(parser, arguments)
     for option in ("rate", "reducer_rate"):
         if not arguments.loopback and getattr(arguments, option) is not None and not bits_per_second(getattr(arguments, option)):
             parser.error(f"--{option.replace('_', '-')} 0: the bound needs a limited rate; use --loopback to measure without limits")
-    if arguments.json and not arguments.json.resolve().parent.is_dir():
-        parser.error(f"--json {arguments.json}: the folder does not exist")
     if arguments.loopback and arguments.slow_worker:
         parser.error("--slow-worker: a loopback has no limits")
     if not arguments.loopback and os.geteuid() != 0:

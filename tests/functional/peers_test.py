@@ -1,6 +1,7 @@
-"""Tests bench/peers: each built driver computes correct sums, detects a wrong one, replays traces, and uses TCP only."""
+"""Tests bench/peers: each built driver computes correct results, detects a wrong one, replays traces, and uses TCP only. Tests hosts.py with them."""
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -41,6 +42,17 @@ class Peers(unittest.TestCase):
                 print(f"crash of the peer, attempt {attempt} of {self.ATTEMPTS}: {crash}", file=sys.stderr)
         return self.fail(f"the peer crashed {self.ATTEMPTS} times in a row")
 
+    def hosts(self, *options):
+        """Runs hosts.py for a round of two operations. Returns its JSON."""
+        out = self.folder / "hosts.json"
+        command = [sys.executable, "-B", ROOT / "bench/test_network/hosts.py", "--sluice", SLUICE, "--peers", PROGRAMS, "--rounds", 1, "--iterations", 2, "--warmup", 1,
+                   "--json", out, *options]
+        done = subprocess.run([str(argument) for argument in command], capture_output=True, text=True, timeout=240, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return json.loads(out.read_text(encoding="utf-8"))
+
+
+class PeersOnLoopback(Peers):
     def test_crash_is_the_peers(self):
         """A driver that a signal ends, directly and below a shell, as mpirun reports it."""
         for code in ("kill -SEGV $$", "exit 139"):
@@ -53,7 +65,6 @@ class Peers(unittest.TestCase):
         with self.assertRaises(peers.PeerError) as caught:
             broken.run(Loopback(private=False), 1, self.folder, [])
         self.assertNotIsInstance(caught.exception, peers.PeerCrashed)
-
 
     def test_compare_reports_a_crash_and_goes_on(self):
         entry = NAMES[0]
@@ -69,8 +80,34 @@ class Peers(unittest.TestCase):
         self.assertEqual((output["failures"], output["crashes"]), ([], [{"workers": 2, "entry": entry, "rounds": 2}]))
         self.assertEqual([row["entry"] for row in output["results"]], ["sluice, 1 reducer"])
 
+    def drivers(self):
+        yield "sluice", lambda: peers.SluiceLibrary(SLUICE, PROGRAMS, 1, "off")
+        for name in one_of_each_library():
+            yield name, lambda name=name: peers.peer(name, PROGRAMS)
 
-class PeersOnLoopback(Peers):
+    def test_results_of_every_collective_are_correct(self):
+        sizes = [12, 40008, 262152]
+        for (name, make), collective in itertools.product(self.drivers(), peers.TRANSFERS):
+            with self.subTest(name, collective=collective):
+                driver = make()
+                driver.collective = collective
+                results = self.without_crash(lambda d=driver: d.measure(Loopback(private=False), 3, sizes, 2, 1, self.folder))
+                self.assertEqual([(result["bytes"], result["wrong"], len(result["operation_seconds"])) for result in results], [(size, 0, 2) for size in sizes])
+
+    def test_wrong_element_of_every_collective_is_detected(self):
+        for (name, make), (collective, wrong) in itertools.product(self.drivers(), (("allreduce", 2), ("reduce_scatter", 1), ("all_gather", 2), ("both", 3))):
+            with self.subTest(name, collective=collective):
+                options = ["--bytes", 4000, "--iterations", 2, "--spoil-rank", 1, "--collective", collective]
+                output = self.without_crash(lambda m=make, o=options: m().run(Loopback(private=False), 2, self.folder, o))
+                self.assertEqual(output["results"][0]["wrong"], 2 * wrong)  # in the first and in the last operation
+
+    def test_bad_collectives_are_reported(self):
+        driver = peers.SluiceLibrary(SLUICE, PROGRAMS, 1, "off")
+        for options, expected in ((["--bytes", 4004, "--collective", "both"], "a float for each of 2 ranks"), (["--bytes", 8, "--collective", "sort"], "sort"),
+                                  (["--bytes", 8, "--interface", "eth99"], "eth99")):
+            with self.subTest(options), self.assertRaisesRegex(peers.PeerError, expected):
+                driver.run(Loopback(private=False), 2, self.folder, options)
+
     def test_sums_are_correct(self):
         sizes = [4, 40004, 262144]
         for name in NAMES:
@@ -155,8 +192,26 @@ class PeersOnLoopback(Peers):
             self.assertGreaterEqual(min(min(seconds) for seconds in row["operation_seconds"]), 0.002)
 
 
+    def test_one_host_with_several_ranks(self):
+        output = self.hosts("--hosts", 1, "--ranks-per-host", "2,3", "--sizes", "12K,96K", "--entries", ",".join(one_of_each_library()))
+        for row in output["results"]:
+            self.assertEqual((row["runs"], row["wrong"], row["bound"]), (2, 0, None), row)
+        self.assertEqual(len([row for row in output["results"] if row["sharing"] == "on"]), 2 * 4 * 2)
+
+
 @needs("network-namespaces")
 class PeersInTestNetwork(Peers):
+    def test_hosts_send_once_and_flat_ranks_each(self):
+        output = self.hosts("--hosts", 3, "--ranks-per-host", 2, "--reducers", "3", "--size", "3M", "--rate", "400mbit", "--collectives", "allreduce,reduce_scatter",
+                            "--entries", ",".join(name for name in one_of_each_library() if not name.startswith("mpich")))
+        sent = {(row["collective"], row["sharing"]): row["sent"] for row in output["results"] if row["sharing"]}
+        for collective in ("allreduce", "reduce_scatter"):
+            self.assertAlmostEqual(sent[collective, "on"], 1, delta=0.03)
+            self.assertGreater(sent[collective, "off"], 1.5)
+        for row in output["results"]:
+            self.assertEqual((row["runs"], row["wrong"]), (2, 0), row)
+            self.assertGreater(row["sent"], 0.6, row)
+
     def test_sums_are_correct(self):
         with TestNetwork(["w0", "w1", "ctl"], "0") as network:
             for name in NAMES:
