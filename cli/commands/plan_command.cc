@@ -97,6 +97,9 @@ void add_pool_options(OptionSet& set, PlanFlags& flags) {
            "plan for the Ethernet of a worker type that also has an RDMA network, which NCCL prefers");
   set.number("--gpus-per-node", r.gpus_per_node, {0, config::kMaxGpusPerNode},
              "GPUs per node, which all take part in NCCL's flat ring; 0: from the table, otherwise 1");
+  set.number("--ranks-per-host", r.ranks_per_host, {0, config::kMaxRanksPerHost},
+             "ranks of a job outside NCCL on each node, which share its card and send their sum once "
+             "(SLUICE_HOSTS); 0: jobs with the NCCL plugin, where NCCL does that");
   set.group("Reducers");
   set.text("--reducer-type", r.reducer.type, "TYPE",
            "VM type in the table; default: the best of the provider");

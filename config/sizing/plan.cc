@@ -12,6 +12,7 @@
 #include "config/sizing/model.h"
 #include "config/sizing/plan_remarks.h"
 #include "config/sizing/session_memory.h"
+#include "core/units.h"
 
 namespace sluice::config {
 namespace {
@@ -30,6 +31,7 @@ Result<void> check(const PlanRequest& r) {
       {"--worker-gbps", r.worker.gbps.value_or(1), kMinGbps, kMaxGbps},
       {"--worker-price", r.worker.usd_per_hour.value_or(0), 0, kMaxUsd},
       {"--gpus-per-node", count(r.gpus_per_node), 0, count(kMaxGpusPerNode)},
+      {"--ranks-per-host", count(r.ranks_per_host), 0, count(kMaxRanksPerHost)},
       {"--reducer-gbps", r.reducer.gbps.value_or(1), kMinGbps, kMaxGbps},
       {"--reducer-price", r.reducer.usd_per_hour.value_or(0), 0, kMaxUsd},
       {"--reducers", count(r.reducers), 0, count(kMaxPlannedReducers)},
@@ -99,6 +101,11 @@ double usable_gbps(const PlanRequest& request, const VmType& reducer) {
 // One worker has no traffic that a co-located reducer could save.
 SplitTime time_through(const PlanRequest& r, double coverage) {
   return split_time(r.workers, r.slow_worker, coverage, !r.pool_alone && r.workers > 1);
+}
+
+// The members of a session that libsluice creates, or of NCCL's.
+uint64_t ranks_of(const PlanRequest& r) {
+  return r.workers * std::max<uint64_t>(r.ranks_per_host, 1);
 }
 
 double ring_time(const PlanRequest& r, uint64_t members) {
@@ -183,7 +190,7 @@ void predict(Plan& plan) {
   plan.speedup_tree = tree / through;
   if (plan.speedup <= 1 + kRounding) {
     plan.verdict = Verdict::kNoGain;
-  } else if (plan.chosen.count > kMaxReducers || r.workers > kMaxRanks) {
+  } else if (plan.chosen.count > kMaxReducers || ranks_of(r) > kMaxRanks) {
     plan.verdict = Verdict::kOverLimit;
   } else if (!plan.chosen.extra) {
     plan.verdict = Verdict::kGainCostUnknown;
@@ -233,7 +240,9 @@ void plan_connections(Plan& plan) {
   plan.flow_gbps = r.flow_gbps > 0 ? r.flow_gbps : cap.gbps;
   plan.flow_cap_source = r.flow_gbps > 0 ? "from the command line" : cap.source;
   plan.flows_per_pair = plan.flow_gbps > 0 ? flows_for(plan.pair_gbps, plan.flow_gbps) : 1;
-  plan.lanes_per_session = std::clamp(plan.flows_per_pair, kDefaultLanes, kMaxLanes);
+  // Each rank of a host has the connections of its rail.
+  const uint64_t flows_of_session = div_ceil(plan.flows_per_pair, std::max<uint64_t>(r.ranks_per_host, 1));
+  plan.lanes_per_session = std::clamp(flows_of_session, kDefaultLanes, kMaxLanes);
 }
 
 void plan_memory(Plan& plan) {
@@ -241,7 +250,8 @@ void plan_memory(Plan& plan) {
   constexpr uint64_t kMaxHeads = 8;
   const PlanRequest& r = plan.request;
   plan.session_bytes = session_bytes(r.workers, plan.chosen.count, plan.lanes_per_session);
-  plan.max_heads = std::min(plan.gpus_per_node, kMaxHeads);
+  // Ranks that share a host open as many sessions as there are of them, each with one member for each host.
+  plan.max_heads = std::max(std::min(plan.gpus_per_node, kMaxHeads), r.ranks_per_host);
   const uint64_t sessions = r.communicators * plan.max_heads;
   plan.memory_limit = round_up(sessions * plan.session_bytes, kGiB);
   plan.resident_bytes = resident_bytes(sessions, r.workers, plan.lanes_per_session, plan.session_bytes);
@@ -313,8 +323,8 @@ std::string verdict_sentence(const Plan& plan) {
     text += fmt::format(" ({:.2f} x NCCL's flat ring over {} GPUs)", plan.speedup_flat_ring,
                         plan.request.workers * plan.gpus_per_node);
   if (plan.verdict == Verdict::kOverLimit)
-    return text +
-           fmt::format("; over the limits of a session, {} reducers and {} nodes", kMaxReducers, kMaxRanks);
+    return text + fmt::format("; over the limits of a session, {} reducers and {} {}", kMaxReducers,
+                              kMaxRanks, plan.request.ranks_per_host > 1 ? "ranks" : "nodes");
   if (!plan.chosen.extra) return text + "; cost unknown: a price is missing";
   text += fmt::format("; +{:.1f} % cost", 100 * *plan.chosen.extra);
   if (!plan.chosen.break_even) return text + ": does not pay at any share of communication";

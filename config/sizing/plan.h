@@ -18,6 +18,7 @@ namespace sluice::config {
 inline constexpr uint64_t kMaxWorkers = 65536;
 inline constexpr uint64_t kMaxPlannedReducers = 1'000'000;
 inline constexpr uint64_t kMaxGpusPerNode = 1024;
+inline constexpr uint64_t kMaxRanksPerHost = 64;  // that share a host's memory in one session
 inline constexpr uint64_t kMaxCommunicators = 4096;
 inline constexpr double kMaxGbps = 1e6;
 inline constexpr double kMaxUsd = 1e6;
@@ -39,6 +40,7 @@ struct PlanRequest {
   uint64_t workers = 0;
   VmRequest worker = {};
   uint64_t gpus_per_node = 0;          // 0: from the table for the worker type, otherwise 1
+  uint64_t ranks_per_host = 0;         // that reduce outside NCCL, behind the node's card; 0: NCCL only
   VmRequest reducer = {};              // without type and gbps: the best type of the provider
   uint64_t reducers = 0;               // 0: as many as cover the workers
   std::string provider = {};           // empty: the provider of the types
@@ -109,8 +111,8 @@ struct Plan {
   uint64_t flows_per_pair = 1;
   uint64_t lanes_per_session = 2;
   uint64_t session_bytes = 0;  // of one head of one communicator, at each reducer
-  uint64_t max_heads = 1;
-  uint64_t memory_limit = 0;  // for communicators x max_heads, rounded up to GiB
+  uint64_t max_heads = 1;      // of NCCL, or the rails of PlanRequest::ranks_per_host if these are more
+  uint64_t memory_limit = 0;   // for communicators x max_heads, rounded up to GiB
   uint64_t resident_bytes = 0;
   double cpu_seconds_per_gb = 0;      // of a reducer, per 1e9 bytes received
   double busy_processors = 0;         // of each reducer

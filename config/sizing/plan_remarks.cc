@@ -77,8 +77,13 @@ void warn_about_limits(Plan& plan) {
          "neither CollNet algorithm); 2.23 to 2.27 may use CollNetChain",
          plan.gpus_per_node);
   }
-  if (plan.request.workers > kMaxRanks)
+  if (const uint64_t each = plan.request.ranks_per_host;
+      each > 1 && plan.request.workers * each > kMaxRanks) {
+    warn(plan, "{} hosts x {} ranks: a session supports at most {} ranks", plan.request.workers, each,
+         kMaxRanks);
+  } else if (plan.request.workers > kMaxRanks) {
     warn(plan, "{} nodes: a session supports at most {} ranks", plan.request.workers, kMaxRanks);
+  }
   if (plan.chosen.count > kMaxReducers)
     warn(plan, "{} reducers: a session supports at most {}", plan.chosen.count, kMaxReducers);
   if (plan.flows_per_pair > kMaxLanes) {
@@ -179,6 +184,12 @@ void add_notes(Plan& plan) {
     }
     if (!vm->note.empty() && vm->note.find("UNVERIFIED") == std::string::npos)
       note(fmt::format("{}: {}", vm->type, vm->note));
+  }
+  if (const uint64_t each = plan.request.ranks_per_host; each > 1) {
+    note(fmt::format(
+        "the {0} ranks of a host share its card and send their sum once, as NCCL does. With "
+        "SLUICE_HOSTS=off each would send all its data, and an allreduce would take {0} x as long",
+        each));
   }
   note("times are bytes over bandwidth: no latency, no headers, no waiting for slow ranks");
   if (plan.co_located_share > 0) {

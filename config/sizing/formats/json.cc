@@ -59,6 +59,8 @@ std::string plan_as_json(const Plan& plan) {
   Json worker = as_json(plan.worker);
   worker["count"] = plan.request.workers;
   worker["gpus_per_node"] = plan.gpus_per_node;
+  worker["ranks_per_host"] =
+      plan.request.ranks_per_host != 0 ? Json(plan.request.ranks_per_host) : Json(nullptr);
   Json out = {
       {"verdict", to_string(plan.verdict)},
       {"sentence", verdict_sentence(plan)},

@@ -46,6 +46,11 @@ void add_pool(std::string& out, const Plan& plan) {
       fmt::format("{} x {}, {} GPU{} each", r.workers, vm_text(plan.worker), plan.gpus_per_node,
                   plan.gpus_per_node == 1 ? "" : "s"),
       usd(plan.workers_usd_per_hour));
+  if (r.ranks_per_host != 0) {
+    row(out, "ranks",
+        fmt::format("{} hosts x {}, each host sends its sum once (SLUICE_HOSTS)", r.workers,
+                    r.ranks_per_host));
+  }
   row(out, "reducers", fmt::format("{} x {}", c.count, vm_text(plan.reducer)), usd(c.usd_per_hour));
   row(out, "bandwidth",
       fmt::format("reducers {:g} Gbps, workers {:g} Gbps: coverage {:.2f}", gbps(c.count, plan.usable_gbps),
@@ -81,7 +86,9 @@ void add_settings(std::string& out, const Plan& plan) {
   row(out, "memory",
       fmt::format("{:.1f} MiB per communicator at each reducer{}",
                   static_cast<double>(plan.session_bytes) / kMebibyte,
-                  plan.max_heads > 1 ? fmt::format(", for each of up to {} heads", plan.max_heads) : ""));
+                  plan.max_heads > 1 ? fmt::format(", for each of up to {} {}", plan.max_heads,
+                                                   r.ranks_per_host == plan.max_heads ? "rails" : "heads")
+                                     : ""));
   row(out, "reducer options",
       fmt::format("--lanes-per-session {} --memory-limit {}   ({} communicators)", plan.lanes_per_session,
                   size_text(plan.memory_limit), r.communicators));

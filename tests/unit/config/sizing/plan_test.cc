@@ -186,6 +186,30 @@ TEST(SizingPlan, CountsGpusOnlyInTheFlatRing) {
               Contains(HasSubstr("16 GPUs")));
 }
 
+// Reducers are counted for hosts: their number, the speedup and the coverage do not depend on the ranks.
+TEST(SizingPlan, RanksOfAHostSendOnceAndNeedASessionEach) {
+  PlanRequest request = request_by_types(8, "p3dn.24xlarge", "c7gn.8xlarge");
+  request.gpus_per_node = 1;
+  request.flow_gbps = 1;
+  const Plan one = plan_of(request);
+  request.ranks_per_host = 4;
+  const Plan four = plan_of(request);
+  EXPECT_EQ(four.chosen.count, one.chosen.count);
+  EXPECT_DOUBLE_EQ(four.speedup, one.speedup);
+  EXPECT_EQ(one.max_heads, 1u);
+  EXPECT_EQ(four.max_heads, 4u);
+  ASSERT_GT(one.lanes_per_session, 8u);
+  EXPECT_EQ(four.lanes_per_session, (one.lanes_per_session + 3) / 4);
+  EXPECT_THAT(four.notes, Contains(HasSubstr("an allreduce would take 4 x as long")));
+  EXPECT_THAT(plan_as_text(four), HasSubstr("8 hosts x 4, each host sends its sum once"));
+  EXPECT_THAT(plan_as_text(four), HasSubstr("for each of up to 4 rails"));
+  EXPECT_THAT(plan_as_text(one), Not(HasSubstr("rails")));
+  request.workers = 600;
+  EXPECT_EQ(plan_of(request).verdict, Verdict::kOverLimit);
+  EXPECT_THAT(plan_of(request).warnings,
+              Contains(HasSubstr("600 hosts x 4 ranks: a session supports at most")));
+}
+
 TEST(SizingPlan, ChoosesFromTheProvidersTypes) {
   PlanRequest request = request_by_types(8, "p3dn.24xlarge", "");
   const Plan plan = plan_of(request);
