@@ -165,6 +165,11 @@ if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
   cat "$out/python.log" >>"$results"
   step python-losses 10 python3 tests/gpu/compare_losses.py "$work/python/gloo" "$work/python/f32"
   cat "$out/python-losses.log" >>"$results"
+  step_with_offload fsdp 120 env "${common[@]}" NCCL_DEBUG=WARN NCCL_NET=Socket PYTHONPATH="$PWD/gpu_client/python/src" SLUICE_LIBRARY="$(realpath "$library")" \
+    SLUICE_REDUCERS="$pool" python3 tests/gpu/fsdp_ranks.py --losses "$work/fsdp"
+  cat "$out/fsdp.log" >>"$results"
+  for name in f32 bf16 mxfp8; do step "fsdp-losses-$name" 10 python3 tests/gpu/compare_losses.py "$work/fsdp/fsdp" "$work/fsdp/fsdp-$name"; done
+  for name in copies-f32 copies-bf16 copies-int8 hsdp-bf16; do step "$name-losses" 10 python3 tests/gpu/compare_losses.py "$work/fsdp/hsdp" "$work/fsdp/$name"; done
 else
   report "SKIP ddp: PyTorch is not installed or finds no GPU"
 fi

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-from examples_rank import BACKENDS, FOLDER, SCRIPTS
+from examples_rank import BACKENDS, FOLDER, OFFLOADED, SCRIPTS
 from package_test_bed import PackageTest, main, unpack_wheel, variables
 
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "examples_rank.py")
@@ -29,12 +29,12 @@ class Examples(PackageTest):
 
     def losses_by_example(self):
         """Returns {(backend, script): losses}."""
-        ports = [self.reserve_port() for _ in range(len(BACKENDS) * len(SCRIPTS))]
+        ports = [self.reserve_port() for _ in range(len(BACKENDS) * len(SCRIPTS) + 1)]
         torchrun = {"WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "examples"}
         ranks = [self.python(RANK, *ports, **self.common, RANK=str(rank), LOCAL_RANK=str(rank), **{name: str(value) for name, value in torchrun.items()})
                  for rank in range(RANKS)]
-        parts = re.split(r"^== (\w+) (\w+)\n", self.outputs(ranks)[0], flags=re.MULTILINE)
-        return {(backend, name): self.losses(part) for backend, name, part in zip(parts[1::3], parts[2::3], parts[3::3])}
+        parts = re.split(r"^== (\w+) (.+)\n", self.outputs(ranks)[0], flags=re.MULTILINE)
+        return {(backend, name): self.losses(part) for name, backend, part in zip(parts[1::3], parts[2::3], parts[3::3])}
 
     def mpirun(self):
         environment = variables(**self.common, MASTER_PORT=str(self.reserve_port()), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
@@ -46,7 +46,8 @@ class Examples(PackageTest):
 
     def test_losses_have_the_bits_of_gloo(self):
         losses = self.losses_by_example()
-        self.assertEqual(len(losses), len(BACKENDS) * len(SCRIPTS))
+        self.assertEqual(len(losses), len(BACKENDS) * len(SCRIPTS) + 1)
+        self.assertEqual(losses[OFFLOADED], losses["gloo", "train_fsdp2"])
         for name in SCRIPTS:
             self.assertEqual(losses["sluice", name], losses["gloo", name], name)
         with self.subTest("mpirun"):

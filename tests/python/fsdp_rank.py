@@ -5,6 +5,8 @@ import json
 import os
 import sys
 import threading
+import warnings
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
@@ -195,15 +197,38 @@ def on_meta(mesh):
         return fully_shard(Net(), mesh=mesh)
 
 
-def in_stream_order():
+@contextmanager
+def as_hosts(names):
+    """Each rank has a host of that name."""
+    os.environ["SLUICE_HOST_ID"] = names[dist.get_rank()]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield caught
+    del os.environ["SLUICE_HOST_ID"]
+
+
+def with_hosts(mesh):
+    """{names of the ranks' hosts: [losses and digest, bytes that this rank sent as gradients, warnings of the package]}"""
+    found = {}
+    for names in ("aabb", "abab", "aaaa", "aaab"):
+        with as_hosts(names) as caught, offload(model := build(mesh), "f32", reduce_in_host=True) as handle:
+            found[names] = [train(model), [each.stats().payload_bytes_out for each in handle.sessions[:1]],
+                            [str(each.message) for each in caught if "fsdp.offload" in str(each.message)]]
+    return found
+
+
+def in_stream_order(names):
     """The collectives as on a GPU, on host streams: [whether the calls returned before their input was there, what the streams have in the end]"""
-    device = HostDevice(torch.device("cpu"))
-    scatters, gathers = open_channels(dist.group.WORLD, {}, ["bf16", "f32"], sluice.torch.Options(wire_min_count=0), device, timedelta(seconds=60))
+    cpu = torch.device("cpu")
+    device = HostDevice(cpu)
+    with as_hosts(names):
+        scatters, gathers = open_channels(dist.group.WORLD, {}, ["bf16", "f32"], sluice.torch.Options(wire_min_count=0), device,
+                                          timedelta(seconds=60), cpu)
     stream, gate, seen = device.new_stream(), threading.Event(), []
     whole, part = torch.zeros(4 * 1000), torch.zeros(1000)
     own, gathered = torch.zeros(1000), torch.zeros(4 * 1000)
     device.run(stream, gate.wait)
-    device.run(stream, lambda: (whole.fill_(dist.get_rank()), own.fill_(dist.get_rank())))
+    device.run(stream, lambda: (whole.copy_((torch.arange(4) * (1 + dist.get_rank())).repeat_interleave(1000)), own.fill_(dist.get_rank())))
     scatter, gather = GradientScatter(scatters, "net", None), ParameterGather(gathers, "net")
     with device.use(stream):
         work = gather(gathered, own, dist.group.WORLD, async_op=True)
@@ -222,7 +247,8 @@ def in_stream_order():
 def layouts():
     world, pairs = init_device_mesh("cpu", (4,)), init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     print(json.dumps({"cases": compare_cases(pairs["shard"]), "wires": with_wires(world), "factor": with_a_factor(world), "copies": with_copies(pairs),
-                      "fewer": with_fewer_gathered(world), "streams": in_stream_order(), "refusals": refusals(world, pairs)}), flush=True)
+                      "fewer": with_fewer_gathered(world), "hosts": with_hosts(world), "streams": [in_stream_order("abcd"), in_stream_order("abab")],
+                      "refusals": refusals(world, pairs)}), flush=True)
 
 
 def lost():

@@ -56,9 +56,11 @@ class Fsdp(TorchTest):
             self.check_near(*rank["factor"], 1e-6)
             (own, _), (ours, _) = rank["fewer"]
             self.check_near(ours, own, 1e-6)
-            self.assertEqual(rank["streams"], [True, [[3.0], [0.0, 1.0, 2.0, 3.0]]])
+            self.check_hosts(rank["hosts"], rank["copies"]["native"], rank["fewer"][0])
             for case, text in REFUSALS.items():
                 self.assertIn(text, rank["refusals"][case])
+        for number, rank in enumerate(ranks):  # the average is 2.5 x the number, and then doubled
+            self.assertEqual(rank["streams"], [[True, [[5.0 * number], [0.0, 1.0, 2.0, 3.0]]]] * 2)
         self.assertEqual(len({rank["wires"]["bf16"][-1] for rank in ranks}), 1)  # all have the same parameters
 
     def check_near(self, losses, others, tolerance):
@@ -84,6 +86,16 @@ class Fsdp(TorchTest):
         self.assertAlmostEqual(bf16 / f32, 1 / 2, delta=0.03)
         self.check_near(found["narrow"][0], found["native"][0], 2e-3)
         self.assertIn("which travels as f32; make the mesh with init_device_mesh(", found["refused"])
+
+    def check_hosts(self, hosts, pairs, torchs):
+        (flat, (flat_bytes,), warned), (two, (two_bytes,), quiet) = hosts["aaab"], hosts["aabb"]
+        self.assertEqual([two, flat], [pairs, pairs])  # the same pairs first, as in the balanced tree over all ranks
+        self.assertAlmostEqual(two_bytes / flat_bytes, 1 / 2, delta=0.03)
+        self.check_near(hosts["abab"][0][0], pairs[0], 1e-6)
+        self.assertEqual(hosts["aaaa"][:2], [torchs, []])
+        self.assertEqual(quiet, [])
+        self.assertEqual(warned, ["fsdp.offload: the hosts have 3, 1 ranks of the model; each rank sends all its gradients, because the numbers differ"])
+        self.assertIn("all ranks of the model run on one host", hosts["aaaa"][2][0])
 
     def test_a_lost_rank_is_named_in_the_error_of_the_others(self):
         ranks = self.start_training(3, "lost")

@@ -19,16 +19,20 @@ from ..device import Device
 from ..offload import Started
 from ..releases import ReferencedWork, untraced
 from ..work import SessionWork
+from .host_stage import HostStage
 
 Begin = Callable[[Any], Request]
+Step = Callable[[], object]
 
 
 class Channel:
     """Owns its session. All ranks make the calls of a channel in one order, as FSDP does."""
 
-    def __init__(self, session: Session, ranks: Sequence[int], device: Optional[Device], timeout: timedelta) -> None:
-        """ranks: those of the session, by their numbers in the job. device: None for host memory without streams."""
+    def __init__(self, session: Session, ranks: Sequence[int], device: Optional[Device], timeout: timedelta, stage: Optional[HostStage]) -> None:
+        """ranks: those of the session, by their numbers in the job. device: None for host memory without streams. stage: None
+        if the session has all ranks of the model."""
         self.session = session
+        self.stage = stage
         self.ranks = list(ranks)
         self.is_closed = False
         self._device = device
@@ -37,36 +41,47 @@ class Channel:
         self._side_stream: Any = None  # of calls with async_op, made at the first
         self._on_streams: list[Request] = []  # for whose end nobody waits
 
-    def run(self, begin: Begin, tensors: Sequence[Optional[torch.Tensor]], async_op: bool = False) -> Optional[dist.Work]:
+    def run(self, begin: Begin, tensors: Sequence[Optional[torch.Tensor]], async_op: bool = False, before: Optional[Step] = None,
+            after: Optional[Step] = None) -> Optional[dist.Work]:
         """Runs an operation after what precedes on the current stream. Without `async_op`, what follows there sees the result.
 
         begin: starts the operation on the stream that it gets, and returns its request.
         tensors: all arrays of the operation; the caller keeps them until the current stream has the result.
+        before, after: operations of torch that precede and follow it, in its order.
 
-        On a device with streams it returns at once. Otherwise it waits, or returns a Work. Raises DistBackendError if the
-        session has failed: with streams perhaps only in a later call."""
+        On a device with streams it returns at once. Otherwise it waits, or without `after` returns a Work. Raises
+        DistBackendError if the session has failed: with streams perhaps only in a later call."""
         try:
             if (error := self.session.error()) is not None:
                 raise error
             raise_findings(self._on_streams)
             if self._device is not None:
-                return self._enqueue(self._device, begin, tensors, async_op)
+                return self._enqueue(self._device, begin, tensors, async_op, before, after)
+            if before is not None:
+                before()
             work = _HostWork(self, begin(None), [tensor for tensor in tensors if tensor is not None])
         except Error as error:
             raise dist.DistBackendError(self.text(error)) from error
-        if async_op:
+        if async_op and after is None:
             return work
         work.wait()
+        if after is not None:
+            after()
         return None
 
-    def _enqueue(self, device: Device, begin: Begin, tensors: Sequence[Optional[torch.Tensor]], async_op: bool) -> Optional[dist.Work]:
+    def _enqueue(self, device: Device, begin: Begin, tensors: Sequence[Optional[torch.Tensor]], async_op: bool, before: Optional[Step],
+                 after: Optional[Step]) -> Optional[dist.Work]:
         stream = current = device.current_stream()
         if async_op:
             if self._side_stream is None:
                 self._side_stream = device.new_stream()
             stream = self._side_stream
             device.follow(stream, current)
+        if before is not None:
+            device.run(stream, before)
         self._on_streams.append(begin(device.handle(stream)))
+        if after is not None:
+            device.run(stream, after)
         if not async_op:
             return None
         for tensor in tensors:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
@@ -37,15 +38,19 @@ class GradientScatter(_Comm):
         operator = named_operator(op, input_tensor.is_floating_point())
         if operator is None:
             raise TypeError(f"{self._name}: reducers cannot reduce {input_tensor.dtype} by {op}")
+        share, reduce_in_host = input_tensor.view(-1), None
         if operator.factor is not None:
             input_tensor.mul_(operator.factor)
-        residual = _residual(self._residuals, self._name, input_tensor)
+        if (stage := self.channel.stage) is not None:
+            share = stage.share_of(input_tensor)
+            reduce_in_host = functools.partial(stage.reduce, input_tensor, share, operator.name == "avg")
+        residual = _residual(self._residuals, self._name, share)
 
         def begin(stream: Any) -> Any:
-            return self.channel.session.reduce_scatter_async(input_tensor.view(-1), output_tensor.view(-1), operator.name, stream=stream,
-                                                             residual=residual, name=f"gradients of {self._name}")
+            return self.channel.session.reduce_scatter_async(share, output_tensor.view(-1), operator.name, stream=stream, residual=residual,
+                                                             name=f"gradients of {self._name}")
 
-        return self.channel.run(begin, (input_tensor, output_tensor, residual), async_op)
+        return self.channel.run(begin, (input_tensor, output_tensor, share, residual), async_op, before=reduce_in_host)
 
 
 class ParameterGather(_Comm):
@@ -59,13 +64,18 @@ class ParameterGather(_Comm):
         """output_tensor: the shards of all ranks, in rank order; input_tensor may be this rank's part of it.
 
         With fewer ranks in `group` than in the session (reshard_after_forward=8), torch gathers itself."""
-        if group.size() != self.channel.session.ranks:
+        stage = self.channel.stage
+        if group.size() != (self.channel.session.ranks if stage is None else stage.ranks):
             return dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op)
+        share, gather_in_host = output_tensor, None
+        if stage is not None:
+            share = stage.share_of(output_tensor)
+            gather_in_host = functools.partial(stage.gather, share, output_tensor)
 
         def begin(stream: Any) -> Any:
-            return self.channel.session.all_gather_async(_movable(input_tensor), _movable(output_tensor), stream=stream, name=f"parameters of {self._name}")
+            return self.channel.session.all_gather_async(_movable(input_tensor), _movable(share), stream=stream, name=f"parameters of {self._name}")
 
-        return self.channel.run(begin, (input_tensor, output_tensor), async_op)
+        return self.channel.run(begin, (input_tensor, output_tensor, share), async_op, after=gather_in_host)
 
 
 class ReplicaAverage:

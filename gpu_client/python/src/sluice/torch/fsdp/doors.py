@@ -41,6 +41,8 @@ def sharded_modules(model: torch.nn.Module, are_copies: bool) -> list[ShardedMod
 
     are_copies: other ranks have copies of the shards of a 1-D mesh. Raises sluice.Unsupported for a release of torch without
     FSDP2's interfaces, TypeError or ValueError for a model that offload() cannot serve."""
+    import torch.distributed.fsdp  # by the caller's script, if at all
+
     kind = getattr(dist.fsdp, "FSDPModule", None)
     missing = [name for name in _DOORS if not hasattr(kind, name)]
     if kind is None or missing:

@@ -64,7 +64,7 @@ class Offload:
 
 
 def offload(model: torch.nn.Module, wire: str = "bf16", *, replicas: Replicas = None, options: Optional[Options] = None,
-            timeout: timedelta = default_pg_timeout) -> Offload:
+            reduce_in_host: Optional[bool] = None, timeout: timedelta = default_pg_timeout) -> Offload:
     """Lets an FSDP2 model send its gradients through reducers, and where it is fully sharded gather its parameters there.
 
     Call it once after the last fully_shard(), outside forward and backward, on all ranks of the model's mesh: it is
@@ -79,6 +79,9 @@ def offload(model: torch.nn.Module, wire: str = "bf16", *, replicas: Replicas = 
         others hold other parameters, such as stages of a pipeline.
     options: credentials, wire_min_count, error_feedback and on_finding, as of a process group. error_feedback=None: with
         8-bit types, but not with full sharding, where it takes 4 bytes for each parameter of the model on each rank.
+    reduce_in_host: with full sharding, whether the ranks of a host reduce and gather among themselves in a group of torch,
+        such as NCCL's, so that a host sends its gradients once and not once for each rank. None: with tensors on GPUs.
+        Without effect if hosts have one rank each, or different numbers.
     timeout: of the join, and of each operation.
 
     Raises TypeError or ValueError for an argument or a model that cannot be served, on all ranks alike if they pass equal
@@ -99,7 +102,8 @@ def offload(model: torch.nn.Module, wire: str = "bf16", *, replicas: Replicas = 
         if replicas is None and each.group.size() < dist.get_world_size():
             raise ValueError(f"{each.name} is sharded over {each.group.size()} of {dist.get_world_size()} ranks: if the others hold copies of the shards, "
                              "pass replicas=mesh[\"replicate\"]; if they hold other parameters, replicas=\"none\"")
-    return Offload(_scatter_and_gather(sharded, digest(model), options, device, timeout),
+    stage_device = found[0].param_group.device if (device is not None if reduce_in_host is None else reduce_in_host) else None
+    return Offload(_scatter_and_gather(sharded, digest(model), options, device, timeout, stage_device),
                    list(dict.fromkeys(group for group in groups if group is not None)))
 
 
@@ -150,21 +154,24 @@ def _check_backend(found: ShardedModule, wire: str) -> Optional[SluiceGroup]:
                      "mesh=mesh[\"shard\"]) and offload(model, replicas=mesh[\"replicate\"])")
 
 
-def _scatter_and_gather(sharded: list[ShardedModule], parameters: str, options: Options, device: Optional[Device], timeout: timedelta) -> list[Channel]:
+def _scatter_and_gather(sharded: list[ShardedModule], parameters: str, options: Options, device: Optional[Device], timeout: timedelta,
+                        stage_device: Optional[torch.device]) -> list[Channel]:
     """Opens two sessions for each set of ranks, and sets the collectives of the modules."""
-    pairs: dict[tuple[int, ...], list[Channel]] = {}
+    opened: dict[tuple[int, ...], list[Channel]] = {}
     wire = options.wire_dtype or "f32"
     residuals = Residuals(len(sharded)) if options.error_feedback and is_on(True, wire) else None
+    arguments = {"wire": wire, "parameters": parameters, "reduce_in_host": stage_device is not None}
     for each in sharded:
         ranks = tuple(dist.get_process_group_ranks(each.group))
         if len(ranks) == 1:
             continue  # FSDP calls no collectives
-        if ranks not in pairs:
-            pairs[ranks] = open_channels(each.group, {"wire": wire, "parameters": parameters}, [wire, "f32"], options, device, timeout)
-        scatters, gathers = pairs[ranks]
-        each.module.set_custom_reduce_scatter(GradientScatter(scatters, each.name, residuals))
-        each.module.set_custom_all_gather(ParameterGather(gathers, each.name))
-    return [channel for pair in pairs.values() for channel in pair]
+        if ranks not in opened:
+            opened[ranks] = open_channels(each.group, arguments, [wire, "f32"], options, device, timeout, stage_device)
+        if opened[ranks]:
+            scatters, gathers = opened[ranks]
+            each.module.set_custom_reduce_scatter(GradientScatter(scatters, each.name, residuals))
+            each.module.set_custom_all_gather(ParameterGather(gathers, each.name))
+    return [channel for channels in opened.values() for channel in channels]
 
 
 def _average_copies(model: torch.nn.Module, copied: list[ShardedModule], group: dist.ProcessGroup, options: Options, device: Optional[Device],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple, Optional
 
+import torch
 import torch.distributed as dist
 
 from ...errors import Error
@@ -15,38 +17,53 @@ from .. import group_session
 from ..device import Device
 from ..options import Options
 from .channel import Channel
+from .host_stage import HostStage, host_name, hosts_of
 
 
 class Announcement(NamedTuple):
     arguments: Mapping[str, Any]  # must be equal on all ranks
     own: list[Any]  # of group_session.announcement()
+    host: str  # host_name()
     refusal: str  # why this rank cannot take part
 
 
 def open_channels(group: dist.ProcessGroup, arguments: Mapping[str, Any], wires: Sequence[Optional[str]], options: Options, device: Optional[Device],
-                  timeout: timedelta) -> list[Channel]:
+                  timeout: timedelta, stage_device: Optional[torch.device] = None) -> list[Channel]:
     """Collective over the group. Opens a session for each of `wires`, the types on the wire.
 
-    `arguments`: what must be equal on all ranks, by the names for the error. device: as Channel's. Raises ValueError on all ranks if they
-    differ, DistBackendError if a session cannot be opened."""
+    arguments: what must be equal on all ranks, by the names for the error. device: as Channel's. stage_device: of the
+    tensors, if ranks of a host shall first reduce among themselves; the sessions then have a rank of each host. Returns
+    nothing if all ranks run on one host. Raises ValueError on all ranks if their arguments differ, DistBackendError if a
+    session cannot be opened."""
     announced: list[Any] = [None] * group.size()
     dist.all_gather_object(announced, _announcement(arguments), group=group)
     ranks = dist.get_process_group_ranks(group)
     _check_equal(announced, ranks)
-    agreed: list[Any] = [_decision(announced) if group.rank() == 0 else None]
-    dist.broadcast_object_list(agreed, src=ranks[0], group=group)
-    if isinstance(agreed[0], str):
-        raise dist.DistBackendError(agreed[0])
-    own = announced[group.rank()].own
-    sessions = group_session.sessions_of(agreed[0], own, group.rank(), group.size(), options)._replace(device_options=device.session_options if device else {})
+    hosts = [] if stage_device is None else _hosts(announced)
+    if len(hosts) == 1:
+        warnings.warn("fsdp.offload: all ranks of the model run on one host; torch reduces there by itself (SLUICE_HOSTS=off makes each rank a host)",
+                      RuntimeWarning, stacklevel=5)
+        return []
+    own_host = next((host for host in hosts if group.rank() in host), [])
+    rail = [host[own_host.index(group.rank())] for host in hosts] or list(range(group.size()))
+    agreed: list[Any] = [None] * group.size()
+    dist.all_gather_object(agreed, _decision([announced[rank] for rank in rail]) if group.rank() == rail[0] else None, group=group)
+    if refusal := next((each for each in agreed if isinstance(each, str)), None):
+        raise dist.DistBackendError(refusal)
+    place = rail.index(group.rank())
+    sessions = group_session.sessions_of(agreed[rail[0]], announced[group.rank()].own, place, len(rail), options)
+    sessions = sessions._replace(device_options=device.session_options if device else {})
+    # A group for each session: torch's operations of one group follow one another, so a gather that waits for other hosts would
+    # hold up the next reduction.
+    stages = [None if stage_device is None or not hosts else HostStage([ranks[rank] for rank in own_host], hosts, stage_device, timeout) for _ in wires]
     channels: list[Channel] = []
     try:
         for index, wire in enumerate(wires):
             session: Session = sessions._replace(options=replace(options, wire_dtype=wire)).open(index, timeout)
-            channels.append(Channel(session, ranks, device, timeout))
+            channels.append(Channel(session, [ranks[rank] for rank in rail], device, timeout, stages[index]))
     except Error as error:
         for channel in channels:
-            channel.session.abort(f"rank {group.rank()} could not open another session")
+            channel.session.abort(f"rank {place} could not open another session")
             channel.close()
         raise dist.DistBackendError(f"fsdp.offload: {error}") from error
     return channels
@@ -54,9 +71,9 @@ def open_channels(group: dist.ProcessGroup, arguments: Mapping[str, Any], wires:
 
 def _announcement(arguments: Mapping[str, Any]) -> Announcement:
     try:
-        return Announcement(arguments, group_session.announcement(None), "")
+        return Announcement(arguments, group_session.announcement(None), host_name(), "")
     except (dist.DistBackendError, OSError) as error:  # told to all ranks, which would wait for this one
-        return Announcement(arguments, [], str(error))
+        return Announcement(arguments, [], "", str(error))
 
 
 def _check_equal(announced: list[Announcement], ranks: Sequence[int]) -> None:
@@ -66,6 +83,19 @@ def _check_equal(announced: list[Announcement], ranks: Sequence[int]) -> None:
         for name, value in announced[0].arguments.items():
             if other.arguments.get(name) != value:
                 raise ValueError(f"ranks differ in {name}: {value!r} on rank {ranks[0]}, {other.arguments.get(name)!r} on rank {rank}")
+
+
+def _hosts(announced: list[Announcement]) -> list[list[int]]:
+    """Returns the ranks of each host, or nothing if each rank shall send by itself."""
+    hosts = hosts_of([each.host for each in announced])
+    if len(hosts) == len(announced) > 1:
+        return []
+    if len({len(host) for host in hosts}) > 1:
+        counts = ", ".join(str(len(host)) for host in hosts)
+        warnings.warn(f"fsdp.offload: the hosts have {counts} ranks of the model; each rank sends all its gradients, because the numbers differ",
+                      RuntimeWarning, stacklevel=6)
+        return []
+    return hosts
 
 
 def _decision(announced: list[Announcement]) -> Any:
