@@ -1,4 +1,5 @@
-"""usage: fork_server.py SOCKET: forks processes that have imported torch, for torch_test_bed.py. The import takes seconds of processor time.
+"""usage: fork_server.py SOCKET [MODULE...]: forks processes that have imported torch and the modules, for torch_test_bed.py. The import takes seconds of
+processor time.
 
 SOCKET: a descriptor of a socket that preserves message boundaries. A request is JSON: the script with its arguments, and the environment. Four
 descriptors come with it: stdin, stdout and stderr of the process, and a pipe to which the server writes the exit code. The reply comes with a descriptor
@@ -66,7 +67,7 @@ def run(arguments, environment, streams):
 
 def main():
     sys.modules["triton"] = None  # no script compiles, and its bindings would print leaks at the end of each process
-    for module in PRELOADED:
+    for module in (*PRELOADED, *sys.argv[2:]):
         import_module(module)
     threads = os.listdir("/proc/self/task")
     assert len(threads) == 1, f"{len(threads)} threads after the imports: a forked process would lack them, and could find their locks held"

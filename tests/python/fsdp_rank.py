@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from package_test_bed import join_torch
 from torch import nn
+from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -24,15 +25,15 @@ from sluice.torch.fsdp.sessions import open_channels
 
 BF16 = torch.bfloat16
 STEPS = 2
-LONG = 8  # steps of a training whose losses are compared with those of f32
+LONG = 6  # steps of a training whose losses are compared with those of f32
 WIDTH = 129  # no multiple of the ranks
 
 
 class Net(nn.Module):
-    """The last layer is frozen in part."""
-
-    def __init__(self, width=WIDTH):
+    def __init__(self, width=WIDTH, seed=1):
         super().__init__()
+        self.register_buffer("seeds", torch.tensor(seed))
+        self.register_buffer("flags", torch.tensor([seed == 1, seed == 2]))
         self.first, self.second, self.last = nn.Linear(7, width), nn.Linear(width, width), nn.Linear(width, 3)
 
     def forward(self, x):
@@ -40,13 +41,13 @@ class Net(nn.Module):
 
 
 def build(mesh, seed=1, frozen=False, width=WIDTH, **options):
-    """Two modules with groups of their own, and the root with the rest."""
+    """A module with a group of its own, and the root with the rest."""
     torch.manual_seed(seed)
-    model = Net(width)
+    model = Net(width, seed)
     if frozen:
         model.second.weight.requires_grad_(False)
         model.last.bias.requires_grad_(False)
-    for module in (model.first, model.second, model):
+    for module in (model.second, model):
         fully_shard(module, mesh=mesh, **options)
     return model
 
@@ -117,7 +118,7 @@ def with_a_factor(mesh):
     """[losses with torch's own sum and division, losses where a factor is part of the operator]"""
     own, ours = build(mesh), build(mesh)
     for model in own, ours:
-        for module in model.first, model.second, model:
+        for module in model.second, model:
             module.set_gradient_divide_factor(3.0)
             if model is own:
                 module.set_force_sum_reduction_for_comms(True)
@@ -133,6 +134,7 @@ def with_copies(mesh):
         # Other parameters on the second host: those of the first replace them.
         with offload(model := build(mesh["shard"], seed=1 + mesh["replicate"].get_local_rank()), wire, replicas=mesh["replicate"],
                      options=sluice.torch.Options(wire_min_count=0)) as handle:
+            assert model.seeds == 1 and model.flags.tolist() == [True, False]
             before = handle.sessions[0].stats().payload_bytes_out
             copies.append(train(model))
             sent.append(handle.sessions[0].stats().payload_bytes_out - before)
@@ -182,6 +184,7 @@ def refusals(world, pairs):
         "replicas": refusal(lambda: offload(model, replicas="all")),
         "two dimensions": refusal(lambda: offload(model, replicas=pairs)),
         "torch reduces": refusal(lambda: offload(build(pairs))),
+        "replicate": refusal(lambda: offload(replicate(Net(), mesh=world))),
         "torch reduces, replicas": refusal(lambda: offload(build(pairs), replicas=pairs["replicate"])),
         "meta": refusal(lambda: offload(on_meta(pairs["shard"]), replicas=pairs["replicate"])),
         "wires differ": refusal(lambda: offload(build(world), "f32" if rank else "bf16")),

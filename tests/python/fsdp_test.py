@@ -18,6 +18,7 @@ options = [hsdp.replicas_options(), dist.ProcessGroupNCCL.Options()] if dist.is_
 print(json.dumps([each.config.collnet_enable for each in options]))
 """
 
+FSDP = ("torch.distributed.fsdp",)
 RANKS = 4
 REFUSALS = {
     "twice": "ValueError: the root module is offloaded already; close() the Offload",
@@ -32,6 +33,7 @@ REFUSALS = {
     "replicas": "TypeError: replicas is 'all'; expected a process group",
     "two dimensions": "ValueError: replicas is a mesh of 2 dimensions",
     "torch reduces": "ValueError: the root module has a replicate dimension, over which torch reduces, and which has the backend 'gloo'; make the mesh with",
+    "replicate": "ValueError: the root module has a replicate dimension, over which torch reduces, and which has the backend 'gloo'",
     "torch reduces, replicas": "ValueError: the root module has a mesh with a replicate dimension",
     "meta": "ValueError: tensor 'first.weight' is on the meta device",
     "wires differ": "ValueError: ranks differ in wire: 'bf16' on rank 0, 'f32' on rank 1",
@@ -40,6 +42,8 @@ REFUSALS = {
 
 
 class Fsdp(TorchTest):
+    preloaded = FSDP
+
     def start_training(self, ranks, what):
         self.reducer = self.start_reducer()[1]
         return self.start_ranks("fsdp_rank.py", ranks, self.reducer, what, SLUICE_REDUCERS=self.reducer)
@@ -109,6 +113,8 @@ class Fsdp(TorchTest):
 
 class HsdpExample(TorchTest):
     """It trains on CPUs, and its groups of replicas have CollNet with NCCL."""
+
+    preloaded = FSDP
 
     def test_trains_two_replicas_of_two_shards(self):
         printed = "".join(self.outputs(self.start_job(EXAMPLE, 4, "--backend", "gloo", "--shards", 2, "--steps", 30)))

@@ -21,12 +21,12 @@ FORK_SERVER = Path(__file__).with_name("fork_server.py")
 
 
 @functools.cache
-def fork_server():
-    """Starts the server of this process, and returns the connection."""
+def fork_server(preloaded):
+    """Starts the server of this process with those modules of torch, and returns the connection."""
     connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {name: value for name, value in variables().items() if name != "PYTHONPATH"}  # each request has its own
     with theirs:
-        server = subprocess.Popen([sys.executable, "-B", FORK_SERVER, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+        server = subprocess.Popen([sys.executable, "-B", FORK_SERVER, str(theirs.fileno()), *preloaded], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                                   env=environment)
     connection.settimeout(4 * DEADLINE_S)  # the import takes long beside other tests
 
@@ -41,15 +41,16 @@ def fork_server():
 class ForkedProcess:
     """A process of the server, with the functions of subprocess.Popen that tests use."""
 
-    def __init__(self, arguments, environment):
+    def __init__(self, arguments, environment, preloaded):
         self.args, self.returncode = [str(argument) for argument in arguments], None
         (stdin, writing), (reading, stdout), (self._exit_code, pipe) = os.pipe(), os.pipe(), os.pipe()
         self.stdin, self.stdout, self._stderr = open(writing, "w"), open(reading), tempfile.TemporaryFile("w+")
         self._printed = self._errors = None
-        socket.send_fds(fork_server(), [json.dumps([self.args, environment]).encode()], [stdin, stdout, self._stderr.fileno(), pipe])
+        server = fork_server(preloaded)
+        socket.send_fds(server, [json.dumps([self.args, environment]).encode()], [stdin, stdout, self._stderr.fileno(), pipe])
         for descriptor in stdin, stdout, pipe:
             os.close(descriptor)
-        _, descriptors, _, _ = socket.recv_fds(fork_server(), 16, 1)
+        _, descriptors, _, _ = socket.recv_fds(server, 16, 1)
         assert descriptors, "the fork server has ended"
         self._pidfd = descriptors[0]
 
@@ -87,8 +88,10 @@ class ForkedProcess:
 
 
 class TorchTest(PackageTest):
+    preloaded = ()  # modules that most scripts of a test import and whose import takes long, beside torch
+
     def start_script(self, *arguments, **extra):
-        process = ForkedProcess(arguments, variables(**extra))
+        process = ForkedProcess(arguments, variables(**extra), self.preloaded)
         self.addCleanup(kill, process)
         return process
 
