@@ -170,6 +170,11 @@ if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
   cat "$out/fsdp.log" >>"$results"
   for name in f32 bf16 mxfp8; do step "fsdp-losses-$name" 10 python3 tests/gpu/compare_losses.py "$work/fsdp/fsdp" "$work/fsdp/fsdp-$name"; done
   for name in copies-f32 copies-bf16 copies-int8 hsdp-bf16; do step "$name-losses" 10 python3 tests/gpu/compare_losses.py "$work/fsdp/hsdp" "$work/fsdp/$name"; done
+  step_with_offload backend 90 env PYTHONPATH="$PWD/gpu_client/python/src" SLUICE_LIBRARY="$(realpath "$library")" \
+    python3 tests/gpu/backend_ranks.py --ranks $ranks --reducers "$pool" --losses "$work/backend"
+  cat "$out/backend.log" >>"$results"
+  step backend-losses 10 python3 tests/gpu/compare_losses.py "$work/backend/gloo" "$work/backend/ddp"
+  cat "$out/backend-losses.log" >>"$results"
 else
   report "SKIP ddp: PyTorch is not installed or finds no GPU"
 fi

@@ -152,9 +152,11 @@ def session_of_environment(**options):
                           ranks=int(os.environ["WORLD_SIZE"]), **options)
 
 
-def join_torch(backend, **options):
-    """Creates the default process group of the job that the variables of start_ranks describe, or INIT, an init_method, instead of STORE."""
+def join_torch(backend, attempt="", **options):
+    """Creates the default process group of the job that the variables of start_ranks describe, or INIT, an init_method, instead of STORE.
+
+    `attempt`: different for each group that a process makes."""
     import torch.distributed as dist
 
-    method = os.environ.get("INIT") or f"file://{os.environ['STORE']}"
+    method = os.environ.get("INIT") or f"file://{os.environ['STORE']}{attempt}"
     dist.init_process_group(backend, init_method=method, rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]), **options)

@@ -1,4 +1,6 @@
-"""Collectives of the backend "sluice" in stream order, on host memory and host streams. tests/gpu/run.sh does the same on a GPU."""
+"""The backend "sluice" and devices: which backend serves which device, and collectives in stream order, here on host streams. tests/gpu/run.sh has a GPU."""
+
+import json
 
 from package_test_bed import main
 from torch_test_bed import TorchTest
@@ -9,6 +11,27 @@ RANK = "torch_streams_rank.py"
 class TorchStreams(TorchTest):
     def test_host_streams_have_the_order_of_those_of_a_gpu(self):
         self.outputs(self.start_ranks(RANK, 1, "none", "device"))
+
+    def test_collectives_on_streams_return_what_gloo_returns(self):
+        for printed in self.outputs(self.start_ranks(RANK, 2, "none", "collectives", SLUICE_REDUCERS=self.start_reducer()[1])):
+            gloo, streamed = json.loads(printed)
+            self.assertGreater(streamed.pop("operations"), 50)
+            self.assertEqual(streamed, gloo)  # with two ranks the order of a sum does not matter
+
+    def test_a_lost_rank_is_told_by_the_work_and_the_next_call(self):
+        ranks = self.start_ranks(RANK, 2, "none", "lost", SLUICE_REDUCERS="none")
+        self.assertEqual(ranks[0].stdout.readline(), "begun\n")
+        ranks[1].stdin.write("\n")
+        ranks[1].stdin.flush()
+        survivor, _ = self.outputs(ranks)
+        waited, succeeded, *later, error = json.loads(survivor)
+        self.assertFalse(succeeded)
+        for text in (waited, *later):
+            self.assertRegex(text, r"^DistBackendError: .*rank 1")
+        self.assertIn("rank 1", error)
+
+    def test_each_device_of_a_map_is_served_by_the_backend_that_the_user_names(self):
+        self.assertEqual(self.outputs(self.start_ranks("torch_maps_rank.py", 2, "none", SLUICE_REDUCERS="none")), ['"done"\n'] * 2)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The torch.distributed backend "sluice": dense collectives in host memory run through reducers, everything else through gloo.
+"""The torch.distributed backend "sluice": dense collectives run through reducers, everything else through gloo.
 
     import sluice.torch  # not needed where torch loads backends by entry points
     torch.distributed.init_process_group("sluice")
@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 
 from ..errors import Unsupported
+from .devices.device_map import NAME
 from .options import Options
 
 __all__ = ["NAME", "Options", "register"]
 
-NAME = "sluice"
 _OLDEST = "2.4"  # the first release of torch of which the backend is tested
 
 
@@ -32,7 +32,7 @@ def register() -> None:
         return
     from .creation import create
 
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu", "cuda"])
 
 
 register()

@@ -117,7 +117,7 @@ class CudaDevice(Device):
         return future
 
     def is_capturing(self) -> bool:
-        return torch.cuda.is_current_stream_capturing()
+        return bool(torch.cuda.is_current_stream_capturing())
 
 
 class HostEvent:
@@ -191,9 +191,11 @@ _keys = itertools.count(1)
 _submitted: dict[int, Work] = {}  # by the argument of _RUN
 
 
-@_library.HOST_WORK
-def _RUN(key: int) -> None:
+def _run(key: int) -> None:
     _submitted.pop(key)()
+
+
+_RUN = _library.HOST_WORK(_run)
 
 
 class HostDevice(Device):

@@ -12,14 +12,20 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple, Optional
 
+import torch
 import torch.distributed as dist
 
 from ..errors import Error, System, Unsupported
 from ..session import Session
 from . import agreement, meeting
+from .device import Device
 from .options import Options
+from .devices.streamed import StreamedCollectives
 
-SESSIONS = 3  # that a group may open: for all operations, for large all-gathers, and for these without dedicated reducers
+SESSIONS = 4  # that a group may open: for all operations, for large all-gathers, for these without dedicated reducers, and for a GPU
+_OF_STREAMS = 3
+_PROBED_BYTES = 1 << 18  # the least staging memory of a session
+_LIST_BYTES = 1 << 16  # of the reducers of a later session
 _REDUCERS = "SLUICE_REDUCERS"
 # The first sessions of the groups of this process that have dedicated reducers, and the list with which each was configured.
 _pools: weakref.WeakKeyDictionary[Session, Optional[str]] = weakref.WeakKeyDictionary()
@@ -62,12 +68,40 @@ class GroupSessions(NamedTuple):
                     session.set_reducers(configured)  # watches the file, and adds reducers that come back
         return session
 
+    def open_streams(self, device: Device, first: Session, timeout: timedelta) -> StreamedCollectives:
+        """Collective over the group, in the order of the first session's operations. Raises a subclass of sluice.Error, on all ranks alike.
+
+        Opens the session for the device, with the reducers that rank 0's sessions use then."""
+        failure = _failure_of(device)
+        failed, listed = torch.zeros(self.ranks, dtype=torch.uint8), torch.zeros(_LIST_BYTES, dtype=torch.uint8)
+        failed[self.rank] = failure is not None
+        first.allreduce_async(failed, "max").wait(timeout.total_seconds())
+        if failure is not None:
+            raise failure
+        if failed.any():
+            raise System(f"rank {failed.nonzero()[0].item()} cannot use its device; see its error")
+        if self.rank == 0 and (text := (present_reducers() or "").encode()):
+            listed[:len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        first.broadcast_async(listed, root=0).wait(timeout.total_seconds())
+        reducers = bytes(listed.tolist()).rstrip(b"\0").decode()
+        session = self._replace(device_options=device.session_options).open(_OF_STREAMS, timeout, reducers or None)
+        return StreamedCollectives(device, session)
+
     def _open(self, index: int, limit_ms: int, reducers: Optional[str], rendezvous: str) -> Session:
         o = self.options
         return Session(reducers, session_id=self.ids[index], rank=self.rank, ranks=self.ranks, rendezvous=rendezvous,
                        join_timeout_ms=limit_ms, op_timeout_ms=limit_ms, wire_dtype=o.wire_dtype, wire_min_count=o.wire_min_count,
                        on_finding=o.on_finding, job=o.job, tenant=o.tenant, key_file=o.key_file, token_file=o.token_file, tls=o.tls,
                        tls_ca=o.tls_ca, tls_cert=o.tls_cert, tls_key=o.tls_key, **self.device_options)
+
+
+def _failure_of(device: Device) -> Optional[Error]:
+    """Returns why this process cannot open streams of the device, or None."""
+    try:
+        Session("none", session_id=os.urandom(16), rank=0, ranks=1, staging_bytes=_PROBED_BYTES, piece_bytes=_PROBED_BYTES // 4, **device.session_options).close()
+    except Error as error:
+        return error
+    return None
 
 
 def agree(store: dist.Store, rank: int, ranks: int, options: Options, timeout: timedelta) -> tuple[str, GroupSessions, Optional[str]]:

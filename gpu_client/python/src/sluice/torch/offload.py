@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Protocol
 
 import torch
 import torch.distributed as dist
 
 from ..completions import Operation
 from ..session import Session
-from .gather_session import GatherSession
 
 _ReduceOp = dist.ReduceOp.RedOpType
 
@@ -19,13 +19,38 @@ _REDUCED = {torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, to
             torch.float8_e5m2}
 
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]
-ResidualOf = Callable[[torch.Tensor], Optional[torch.Tensor]]
-Gatherer = Union[Session, GatherSession]
 
 
 class Operator(NamedTuple):
     name: str  # of the session
     factor: Any = None  # PREMUL_SUM: every rank multiplies its tensor by it first
+
+
+class Place:
+    """Where an operation runs: a session, and the order in which torch's operations around it run. Here at once, on the caller's thread, for
+    tensors in host memory. The caller waits for the requests, and then copies."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.arguments: dict[str, Any] = {}  # of each operation of the session
+
+    def run(self, work: Callable[[], object]) -> None:
+        """Runs operations of torch, perhaps later."""
+        work()
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        """Keeps memory until the operations that use it have run."""
+
+    def copy(self, tensor: torch.Tensor, other: torch.Tensor) -> None:
+        self.run(lambda: tensor.detach().copy_(other))
+        self.keep(tensor)
+        self.keep(other)
+
+
+class Gatherer(Protocol):
+    """A Session, or a GatherSession."""
+
+    def all_gather_async(self, x: torch.Tensor, out: torch.Tensor) -> Operation: ...
 
 
 class Started(NamedTuple):
@@ -54,70 +79,100 @@ def named_operator(op: Any, are_floats: bool) -> Optional[Operator]:
 
 
 def are_dense(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether the session can copy the tensors: they are dense and in host memory."""
-    return all(tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized for tensor in tensors)
+    """Whether the session can copy the tensors: they are dense and on one device."""
+    return all(tensor.layout == torch.strided and tensor.device == tensors[0].device and not tensor.is_quantized for tensor in tensors)
 
 
-def _no_residual(_: torch.Tensor) -> Optional[torch.Tensor]:
-    return None
-
-
-def all_reduce(session: Session, tensors: Sequence[torch.Tensor], op: Operator, residual_of: ResidualOf = _no_residual) -> Started:
-    """`residual_of` returns the residual of a tensor whose memory is reduced in place, or None."""
-    buffers = [_contribution(tensor, op) for tensor in tensors]
-    residuals = [residual_of(buffer) if buffer.data_ptr() == tensor.data_ptr() else None for tensor, buffer in zip(tensors, buffers)]
+def all_reduce(place: Place, tensors: Sequence[torch.Tensor], op: Operator, residuals: Sequence[Optional[torch.Tensor]] = ()) -> Started:
+    """`residuals`: None, or that of a tensor whose memory is reduced in place."""
+    buffers = [_contribution(place, tensor, op) for tensor in tensors]
+    used = [residual if buffer.data_ptr() == tensor.data_ptr() else None for tensor, buffer, residual in zip(tensors, buffers, residuals)]
+    used = used or [None] * len(buffers)
+    for residual in filter(lambda each: each is not None, used):
+        place.keep(residual)
     if len(buffers) == 1:
-        request = session.allreduce_async(buffers[0], op.name, residual=residuals[0])
+        request = place.session.allreduce_async(buffers[0], op.name, residual=used[0], **place.arguments)
     else:
-        with session.group() as request:
-            for buffer, residual in zip(buffers, residuals):
-                session.allreduce_async(buffer, op.name, residual=residual)
+        with place.session.group() as request:
+            for buffer, residual in zip(buffers, used):
+                place.session.allreduce_async(buffer, op.name, residual=residual, **place.arguments)
     return Started([request], _copies(tensors, buffers))
 
 
-def reduce(session: Session, tensor: torch.Tensor, op: Operator, root: int) -> Started:
-    buffer = _contribution(tensor, op)
-    request = session.reduce_async(buffer, op.name, root=root)
-    return Started([request], _copies([tensor], [buffer]) if session.rank == root else [])
+def reduce(place: Place, tensor: torch.Tensor, op: Operator, root: int) -> Started:
+    buffer = _contribution(place, tensor, op)
+    request = place.session.reduce_async(buffer, op.name, root=root, **place.arguments)
+    return Started([request], _copies([tensor], [buffer]) if place.session.rank == root else [])
 
 
-def broadcast(session: Session, tensor: torch.Tensor, root: int) -> Started:
-    buffer = _dense(tensor)
-    request = session.broadcast_async(_movable(buffer), root=root)
+def broadcast(place: Place, tensor: torch.Tensor, root: int) -> Started:
+    buffer = _dense(place, tensor)
+    request = place.session.broadcast_async(_movable(buffer), root=root, **place.arguments)
     return Started([request], _copies([tensor], [buffer]))
 
 
-def reduce_scatter(session: Session, pairs: Pairs, op: Operator) -> Started:
+def reduce_scatter(place: Place, pairs: Pairs, op: Operator) -> Started:
     """`pairs`: (output, input with the parts of all ranks, in rank order)."""
     outputs = [output for output, _ in pairs]
-    buffers = [_dense(output) for output in outputs]
-    requests = [session.reduce_scatter_async(_contribution(whole, op).view(-1), buffer.view(-1), op.name)
+    buffers = [_memory(place, output) for output in outputs]
+    requests = [place.session.reduce_scatter_async(_contribution(place, whole, op).view(-1), buffer.view(-1), op.name, **place.arguments)
                 for buffer, (_, whole) in zip(buffers, pairs)]
     return Started(requests, _copies(outputs, buffers))
 
 
-def all_gather(session: Gatherer, pairs: Pairs) -> Started:
+def reduce_scatter_lists(place: Place, lists: Sequence[tuple[torch.Tensor, Sequence[torch.Tensor]]], op: Operator) -> Started:
+    """`lists`: (output, a part for each rank), all of one shape."""
+    pairs = []
+    for output, parts in lists:
+        whole = torch.empty((len(parts), *output.shape), dtype=output.dtype, device=output.device)
+        for place_of_part, part in zip(whole.unbind(), parts):
+            place.copy(place_of_part, part.detach())
+        pairs.append((output, whole))
+    return reduce_scatter(place, pairs, op)
+
+
+def all_gather(place: Place, pairs: Pairs, gatherer: Optional[Gatherer] = None) -> Started:
     """`pairs`: (output for the parts of all ranks, in rank order, input)."""
     outputs = [output for output, _ in pairs]
-    buffers = [_dense(output) for output in outputs]
-    requests = [session.all_gather_async(_movable(_dense(part)), _movable(buffer)) for buffer, (_, part) in zip(buffers, pairs)]
+    buffers = [_memory(place, output) for output in outputs]
+    gather = functools.partial(place.session.all_gather_async, **place.arguments) if gatherer is None else gatherer.all_gather_async
+    requests = [gather(_movable(_dense(place, part)), _movable(buffer)) for buffer, (_, part) in zip(buffers, pairs)]
     return Started(requests, _copies(outputs, buffers))
 
 
-def all_gather_lists(session: Gatherer, lists: Sequence[tuple[Sequence[torch.Tensor], torch.Tensor]]) -> Started:
+def all_gather_lists(place: Place, lists: Sequence[tuple[Sequence[torch.Tensor], torch.Tensor]], gatherer: Optional[Gatherer] = None) -> Started:
     """`lists`: (an output for each rank, input), all of one shape."""
-    wholes = [torch.empty((session.ranks, *part.shape), dtype=part.dtype) for _, part in lists]
-    started = all_gather(session, [(whole, part) for whole, (_, part) in zip(wholes, lists)])
+    wholes = [torch.empty((place.session.ranks, *part.shape), dtype=part.dtype, device=part.device) for _, part in lists]
+    started = all_gather(place, [(whole, part) for whole, (_, part) in zip(wholes, lists)], gatherer)
     return Started(started.requests, [pair for whole, (outputs, _) in zip(wholes, lists) for pair in zip(outputs, whole.unbind())])
 
 
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
+def _memory(place: Place, tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor's own memory, or other memory for a result."""
+    buffer = tensor.detach() if _is_dense(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    place.keep(buffer)
+    return buffer
+
+
+def _dense(place: Place, tensor: torch.Tensor) -> torch.Tensor:
     """Returns the tensor's own memory, or a contiguous copy."""
-    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+    buffer = _memory(place, tensor)
+    if not _is_dense(tensor):
+        place.copy(buffer, tensor.detach())
+    return buffer
 
 
-def _contribution(tensor: torch.Tensor, op: Operator) -> torch.Tensor:
-    return _dense(tensor) if op.factor is None else _dense(tensor) * op.factor
+def _contribution(place: Place, tensor: torch.Tensor, op: Operator) -> torch.Tensor:
+    if op.factor is None:
+        return _dense(place, tensor)
+    product = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    place.copy(product, tensor.detach())
+    place.run(lambda: product.mul_(op.factor))
+    return product
 
 
 def _movable(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,9 +1,10 @@
-"""Class SluiceGroup: a process group whose collectives of dense tensors run through reducers, and everything else through gloo."""
+"""Class SluiceGroup: a process group whose collectives of dense tensors run through reducers, and everything else through other backends."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -18,37 +19,41 @@ from ..errors import Error
 from ..residuals import Residuals, is_on
 from ..session import Session
 from . import offload
+from .device import STREAMED
+from .devices.composed_group import ComposedGroup, first_tensor, routed
+from .devices.device_map import NAME, served
+from .devices.streamed import StreamedCollectives
 from .forked import keep_in_children
 from .gather_session import GatherSession
 from .group_session import GroupSessions, agree
-from .offload import Operator, Started, are_dense, operator_of
+from .offload import Operator, Place, Started, are_dense, operator_of
 from .options import Options, inherit, options_of
-from .releases import GlooBackedGroup, also_named, untraced
+from .releases import also_named, untraced
 from .work import SessionWork
 
 _Tensors = Union[torch.Tensor, list[torch.Tensor]]
 _MAX_RESIDUALS = 256
 _NO_TIMEOUT = timedelta(milliseconds=-1)  # in the options of a collective: the group's
 
-# Collectives that always run in gloo. Each is defined here and not inherited: torch's C++ would call an inherited one with
-# the interpreter's lock held, and then wait for a lock of gloo that gloo's thread holds while it waits for the
-# interpreter's.
-_FORWARDED = ("all_to_all_single", "alltoall", "alltoall_base", "gather", "gather_into_tensor", "gather_single", "monitored_barrier",
-              "recv", "recv_anysource", "scatter", "send")
 
-
-class SluiceGroup(GlooBackedGroup):
+class SluiceGroup(ComposedGroup):
     """The thread rules are those of torch.distributed: the ranks call the collectives of a group in the same order.
 
     A subclass of ProcessGroup and not of Backend, because torch forwards only wait() and get_future() of the Work of a
     backend in Python: is_completed() would stay false."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, group_options: Optional[Options] = None,
-                 **options: Any) -> None:
-        """Collective. Raises DistBackendError if the group's session cannot be opened. `options`: of ProcessGroupGloo."""
+                 backends: Optional[dict[str, str]] = None, others: Any = None, **options: Any) -> None:
+        """Collective. Raises DistBackendError if the group's session cannot be opened. `options`: of ProcessGroupGloo.
+
+        `backends`: the device map, of which `others` runs what is not "sluice", see _compose(). None: all devices are the group's."""
         self._pid = os.getpid()
         self._session: Optional[Session] = None  # None for a single rank
         self._gathers: Optional[GatherSession] = None  # None without dedicated reducers: links have no spare bandwidth then
+        self._sessions: Optional[GroupSessions] = None
+        self._streams: Optional[StreamedCollectives] = None  # before the first tensor on a GPU
+        self._no_streams: Optional[Exception] = None  # why it could not be opened
+        self._opening = threading.Lock()
         self._store = store
         self._timeout = timeout
         self.group_options = group_options or Options()
@@ -58,10 +63,13 @@ class SluiceGroup(GlooBackedGroup):
             prefix, sessions, address = agree(store, rank, size, self.group_options, timeout)
         super().__init__(store, rank, size, timeout, prefix, address, **options)
         keep_in_children(self._gloo)
+        backends = backends or dict.fromkeys(served(), NAME)
+        self._compose(backends, frozenset(kind for kind, name in backends.items() if name == NAME), others or {}, timeout)
         if sessions is not None:
             self._open_sessions(sessions, timeout)
 
     def _open_sessions(self, sessions: GroupSessions, timeout: timedelta) -> None:
+        self._sessions = sessions
         try:
             self._session = sessions.open(0, timeout)
         except Error as error:
@@ -86,7 +94,7 @@ class SluiceGroup(GlooBackedGroup):
         if self._session is None:
             return None
         try:
-            return self._session.error() or (None if self._gathers is None else self._gathers.error())
+            return next(filter(None, (each.error() for each in (self._session, self._gathers, self._streams) if each is not None)), None)
         except Error as error:  # the session is closed
             return error
 
@@ -100,14 +108,16 @@ class SluiceGroup(GlooBackedGroup):
         operator = operator_of(opts.reduceOp, tensors)
         if operator is None or len(tensors) != 1:
             return self._gloo_work("allreduce", tensors, opts)
-        return self._start("allreduce", opts, tensors, lambda session: offload.all_reduce(session, tensors, operator, self._residual_of), tensors)
+        residuals = self._residuals_of(tensors)
+        return self._start("allreduce", opts, tensors, lambda place: offload.all_reduce(place, tensors, operator, residuals), tensors)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
         opts = c10d.AllreduceCoalescedOptions() if opts is None else opts
         operator = operator_of(opts.reduceOp, tensors)
         if operator is None:
             return self._gloo_work("allreduce_coalesced", tensors, opts)
-        return self._start("allreduce_coalesced", opts, tensors, lambda session: offload.all_reduce(session, tensors, operator, self._residual_of), tensors)
+        residuals = self._residuals_of(tensors)
+        return self._start("allreduce_coalesced", opts, tensors, lambda place: offload.all_reduce(place, tensors, operator, residuals), tensors)
 
     @also_named(tensor="tensors", root="opts")
     def reduce(self, tensors: _Tensors, opts: Any = None, op: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
@@ -116,7 +126,7 @@ class SluiceGroup(GlooBackedGroup):
         operator = operator_of(opts.reduceOp, tensors)
         if operator is None or len(tensors) != 1 or not self._is_root(opts):
             return self._gloo_work("reduce", tensors, opts)
-        return self._start("reduce", opts, tensors, lambda session: offload.reduce(session, tensors[0], operator, opts.rootRank), tensors)
+        return self._start("reduce", opts, tensors, lambda place: offload.reduce(place, tensors[0], operator, opts.rootRank), tensors)
 
     @also_named(tensor="tensors", root="opts")
     def broadcast(self, tensors: _Tensors, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
@@ -124,7 +134,7 @@ class SluiceGroup(GlooBackedGroup):
         tensors = _listed(tensors)
         if len(tensors) != 1 or not are_dense(tensors) or not self._is_root(opts):
             return self._gloo_work("broadcast", tensors, opts)
-        return self._start("broadcast", opts, tensors, lambda session: offload.broadcast(session, tensors[0], opts.rootRank), tensors)
+        return self._start("broadcast", opts, tensors, lambda place: offload.broadcast(place, tensors[0], opts.rootRank), tensors)
 
     @also_named(output_tensors="outputs", output="outputs", input_tensors="inputs", input_tensor="inputs", input="inputs", op="opts")
     def reduce_scatter(self, outputs: _Tensors, inputs: Any, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
@@ -133,8 +143,11 @@ class SluiceGroup(GlooBackedGroup):
         lists = [inputs] if inputs and isinstance(inputs[0], torch.Tensor) else inputs
         if not all(self._match(parts, output) for output, parts in zip(outputs, lists)) or len(lists) != len(outputs) or not outputs:
             return self._gloo_work("reduce_scatter", outputs, lists, opts)
-        wholes = [torch.stack([part.detach() for part in parts]) for parts in lists]
-        return self._scatter("reduce_scatter", outputs, wholes, opts, (outputs, lists))
+        operator = operator_of(opts.reduceOp, outputs)
+        if operator is None:
+            return self._gloo_work("reduce_scatter", outputs, lists, opts)
+        pairs = list(zip(outputs, lists))
+        return self._start("reduce_scatter", opts, outputs, lambda place: offload.reduce_scatter_lists(place, pairs, operator), outputs, lists)
 
     @also_named(outputTensor="output", inputTensor="whole", input="whole")
     def _reduce_scatter_base(self, output: torch.Tensor, whole: torch.Tensor, opts: Any = None) -> dist.Work:
@@ -181,9 +194,14 @@ class SluiceGroup(GlooBackedGroup):
     def barrier(self, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
         """An allreduce, so that it fails with a reason if a rank calls another collective."""
         opts, nothing = _options(c10d.BarrierOptions, opts, timeout), [torch.zeros(1, dtype=torch.uint8)]
+        others, device = self._others(), getattr(opts, "device", None)
+        if others is not None and (device is None or device.type not in self._own) and torch.device("cpu" if device is None else device.type) in others._device_types:
+            return others.barrier(opts)
         if self.size() == 1:
             return self._gloo_work("barrier", opts)
-        return self._start("barrier", opts, [], lambda session: offload.all_reduce(session, nothing, Operator("max")))
+        if self._streams is not None:
+            self._streams.finish()  # as NCCL's: what the ranks' streams have is done
+        return self._start("barrier", opts, [], lambda place: offload.all_reduce(place, nothing, Operator("max")))
 
     def shutdown(self) -> None:
         """Leaves each session: waits until no other rank needs this one, at most for the linger time. May be called again.
@@ -194,6 +212,8 @@ class SluiceGroup(GlooBackedGroup):
         if os.getpid() != self._pid:
             return  # the connections are the parent's
         self._close()
+        if (others := self._others()) is not None and hasattr(others, "shutdown"):
+            others.shutdown()
 
     def abort(self) -> None:
         """Ends the group on all ranks: Work in progress raises an error, which names this rank unless gloo executes it. Any thread."""
@@ -201,6 +221,8 @@ class SluiceGroup(GlooBackedGroup):
             return  # the connections are the parent's
         self._abort_sessions(f"rank {self.rank()} aborted the process group")
         self._abort_gloo()
+        if (others := self._others()) is not None and hasattr(others, "abort"):
+            others.abort()
         self._close()
 
     def _abort_sessions(self, reason: str) -> None:
@@ -208,8 +230,13 @@ class SluiceGroup(GlooBackedGroup):
             self._session.abort(reason)
             if self._gathers is not None:
                 self._gathers.abort(reason)
+            if self._streams is not None:
+                self._streams.session.abort(reason)
 
     def _close(self) -> None:
+        if self._streams is not None:
+            with suppress(Error):
+                self._streams.session.close()
         if self._gathers is not None:
             if self.error() is not None:  # a gather that other ranks do not call would not end
                 self._gathers.abort("the group's first session has failed")
@@ -219,14 +246,21 @@ class SluiceGroup(GlooBackedGroup):
                 self._session.close()
 
     def split_group(self, ranks: Sequence[int], timeout: Optional[timedelta] = None, opts: Any = None, group_name: Optional[str] = None,
-                    group_desc: Optional[str] = None, device_types: Any = None) -> Optional[SluiceGroup]:
+                    group_desc: Optional[str] = None, device_types: Any = None) -> Any:
         """Collective over `ranks`, numbers in this group. Returns their group, or None on other ranks. torch.distributed.split_group calls it."""
         if self.rank() not in ranks:
             return None
         name = group_name or f"{self.group_name}:split:{'_'.join(map(str, ranks))}"
+        chosen = {kind: backend for kind, backend in self._map.items() if device_types is None or kind in {each.type for each in device_types}}
+        others: Any = None
+        if rest := [torch.device(kind) for kind in chosen if kind not in self._own]:
+            others = self._rest.split_group(list(ranks), timeout=timeout, group_name=name, group_desc=group_desc, device_types=rest)
+            if not self._own & chosen.keys():
+                return others
         options = options_of(opts)
         options = self.group_options if options is None else inherit(options, self.group_options)
-        group = SluiceGroup(dist.PrefixStore(f"{name}/", self._store), list(ranks).index(self.rank()), len(ranks), timeout or self._timeout, options)
+        group = SluiceGroup(dist.PrefixStore(f"{name}/", self._store), list(ranks).index(self.rank()), len(ranks), timeout or self._timeout, options,
+                            chosen, others)
         group._set_group_name(name)
         group._set_group_desc(group_desc or f"{self.group_desc}:split")
         return group
@@ -235,12 +269,16 @@ class SluiceGroup(GlooBackedGroup):
         """For later calls. The session keeps its limit, the timeout with which the group was made."""
         self._timeout = timeout
         super().set_timeout(timeout)
+        if (others := self._others()) is not None and hasattr(others, "set_timeout"):
+            others.set_timeout(timeout)
 
-    def _residual_of(self, tensor: torch.Tensor) -> Optional[torch.Tensor]:
-        """The residual of a tensor that the session rounds; a tensor is known by its memory."""
-        if self._residuals is None or tensor.dtype != torch.float32 or tensor.numel() < self.group_options.wire_min_count:
-            return None
-        return self._residuals.of((tensor.data_ptr(), tensor.numel()), tensor)
+    def _residuals_of(self, tensors: Sequence[torch.Tensor]) -> list[Optional[torch.Tensor]]:
+        """The residual of each tensor that the session rounds, or None; a tensor is known by its memory."""
+        residuals = self._residuals
+        if residuals is None:
+            return []
+        return [residuals.of((each.data_ptr(), each.numel()), each)
+                if each.dtype == torch.float32 and each.numel() >= self.group_options.wire_min_count and each.is_contiguous() else None for each in tensors]
 
     def _is_root(self, opts: Any) -> bool:
         """Whether the root is a rank, and its tensor the only one. gloo raises its error for another one."""
@@ -261,14 +299,14 @@ class SluiceGroup(GlooBackedGroup):
         if operator is None:
             return self._gloo_work(name, *arguments, opts)
         pairs = list(zip(outputs, wholes))
-        return self._start(name, opts, outputs, lambda session: offload.reduce_scatter(session, pairs, operator), *arguments)
+        return self._start(name, opts, outputs, lambda place: offload.reduce_scatter(place, pairs, operator), *arguments)
 
     def _gather(self, name: str, outputs: list[torch.Tensor], parts: list[torch.Tensor], opts: Any, arguments: tuple[Any, ...]) -> dist.Work:
         opts = _options(c10d.AllgatherOptions, opts)
         if not self._divide(outputs, parts):
             return self._gloo_work(name, *arguments, opts)
         pairs = list(zip(outputs, parts))
-        return self._start(name, opts, outputs, lambda session: offload.all_gather(self._gatherer(session, outputs), pairs), *arguments)
+        return self._start(name, opts, outputs, lambda place: offload.all_gather(place, pairs, self._gatherer(place, outputs)), *arguments)
 
     def _gather_lists(self, name: str, lists: Sequence[Sequence[torch.Tensor]], parts: list[torch.Tensor], opts: Any) -> dist.Work:
         if len(lists) != len(parts) or not parts or not all(self._match(outputs, part) for outputs, part in zip(lists, parts)):
@@ -276,34 +314,48 @@ class SluiceGroup(GlooBackedGroup):
         arguments = (list(map(list, zip(*lists))) if name == "allgather_coalesced" else lists, parts)
         pairs = list(zip(lists, parts))
         results = [output for outputs in lists for output in outputs]
-        return self._start(name, opts, results, lambda session: offload.all_gather_lists(self._gatherer(session, results), pairs), *arguments)
+        return self._start(name, opts, results, lambda place: offload.all_gather_lists(place, pairs, self._gatherer(place, results)), *arguments)
 
-    def _gatherer(self, session: Session, outputs: Sequence[torch.Tensor]) -> offload.Gatherer:
-        """The same on all ranks, whose outputs have equal sizes."""
+    def _gatherer(self, place: Place, outputs: Sequence[torch.Tensor]) -> Optional[offload.Gatherer]:
+        """The same on all ranks, whose outputs have equal sizes. None: the session of the place."""
         is_large = sum(output.numel() * output.element_size() for output in outputs) >= GatherSession.LEAST_BYTES
-        return self._gathers if self._gathers is not None and is_large else session
+        return self._gathers if is_large and place.session is self._session else None
 
-    def _start(self, name: str, opts: Any, results: list[torch.Tensor], start: Callable[[Session], Started], *arguments: Any) -> dist.Work:
+    def _streams_of(self, device: torch.device) -> StreamedCollectives:
+        """Returns the collectives of a device with streams. Collective at the first call, which opens their session; blocks until all ranks have called.
+
+        Raises ValueError for another device than that of the first call, as a process has one GPU."""
+        if self._sessions is None or self._session is None:
+            raise dist.DistBackendError("the process group has no session; call reconfigure() first, again if it failed")
+        with self._opening:
+            if self._streams is None and self._no_streams is None:
+                try:
+                    self._streams = self._sessions.open_streams(STREAMED[device.type](device), self._session, self._timeout)
+                except (Error, RuntimeError) as error:  # torch's own errors too, without a GPU
+                    self._no_streams = dist.DistBackendError(f"backend sluice: cannot run collectives of tensors on {device}: {error}; name another backend for them, "
+                                                             f"such as 'cpu:sluice,{device.type}:nccl', or use a libsluice with CUDA and a GPU")
+        if self._streams is None:
+            raise self._no_streams or dist.DistBackendError("the process group is closed")
+        if device != self._streams.device.device:
+            raise ValueError(f"backend sluice: the tensors are on {device}, but the group uses {self._streams.device.device} since its first collective; use one "
+                             "GPU per process, chosen by torch.cuda.set_device()")
+        return self._streams
+
+    def _start(self, name: str, opts: Any, results: list[torch.Tensor], start: Callable[[Place], Started], *arguments: Any) -> dist.Work:
         """Starts an operation of the session. A single rank has no session, and gloo executes the call."""
         self._check_process()
         if self.size() == 1:
             return self._gloo_work(name, *arguments, opts)
         if self._session is None:
             raise dist.DistBackendError("the process group has no session; call reconfigure() first, again if it failed")
+        tensor = first_tensor(arguments)
         try:
-            started = start(self._session)
+            if tensor is not None and tensor.device.type in STREAMED:
+                return self._streams_of(tensor.device).start(name, start, results)
+            started = start(Place(self._session))
         except Error as error:
             raise dist.DistBackendError(str(error)) from error
         return SessionWork(started, results, self._timeout if opts.timeout == _NO_TIMEOUT else opts.timeout, self._completions)
-
-    def _check_process(self) -> None:
-        """Raises in a child of fork(), which has no threads of the sessions and of gloo."""
-        if os.getpid() != self._pid:
-            raise dist.DistBackendError("the process group belongs to the parent process; create a new one after fork()")
-
-    def _gloo_work(self, name: str, *arguments: Any, **options: Any) -> Any:
-        self._check_process()
-        return getattr(self._gloo, name)(*arguments, **options)
 
 
 def _listed(tensors: _Tensors) -> list[torch.Tensor]:
@@ -323,18 +375,5 @@ def _options(kind: Any, opts: Any, timeout: Optional[timedelta] = None, **fields
     return made
 
 
-def _forward(name: str) -> Callable[..., Any]:
-    def call(self: SluiceGroup, *arguments: Any, **options: Any) -> Any:
-        # Process groups and backends have other names for the tensors of these, and a backend's timeout is not None.
-        tensors = [options.pop(key) for side in ("output", "input") for key in (side, f"{side}_tensor", f"{side}_tensors")
-                   if "all" in name and key in options]
-        return self._gloo_work(name, *arguments, *tensors, **{key: value for key, value in options.items() if value is not None})
-
-    call.__name__ = name
-    return call
-
-
-for _name in _FORWARDED:
-    if hasattr(dist.ProcessGroup, _name) and hasattr(dist.ProcessGroupGloo, _name):
-        setattr(SluiceGroup, _name, _forward(_name))
+routed(SluiceGroup)
 untraced(SluiceGroup)

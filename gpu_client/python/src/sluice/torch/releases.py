@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 _eval_frame = torch._C._dynamo.eval_frame
 _IS_OLD = not hasattr(dist.ProcessGroup, "shutdown")  # torch 2.4 and 2.6
+_HAS_DEFAULT_BACKEND = hasattr(dist.ProcessGroup, "_set_default_backend")  # not torch 2.4
 _NEVER_SENT = (1 << 31) - 1  # a tag of gloo
 
 _Class = TypeVar("_Class", bound=type)
@@ -80,15 +81,22 @@ class ReferencedWork(torch._C._distributed_c10d.Work):  # type: ignore[misc]
         self._unused.discard(self)
 
 
+def plain_group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
+    """Returns a process group without backends."""
+    if _HAS_DEFAULT_BACKEND:
+        return dist.ProcessGroup(store, rank, size)
+    return dist.ProcessGroup(store, rank, size, dist.ProcessGroup.Options("undefined", timeout))
+
+
 class GlooBackedGroup(dist.ProcessGroup):  # type: ignore[misc]
     """A process group whose inherited collectives run in gloo, the attribute `_gloo`."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, prefix: str = "", address: Optional[str] = None, **options: Any) -> None:
         """Collective. `prefix`: of gloo's keys in the store. `address`: of this host, for gloo; None: gloo finds it. `options`: of ProcessGroupGloo."""
-        if hasattr(dist.ProcessGroup, "_set_default_backend"):
+        if _HAS_DEFAULT_BACKEND:
             super().__init__(store, rank, size)
             self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-        else:  # torch 2.4
+        else:
             super().__init__(store, rank, size, dist.ProcessGroup.Options("gloo", timeout))
         keys = dist.PrefixStore(f"gloo{prefix}", store)
         if address is None:
