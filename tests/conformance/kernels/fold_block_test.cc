@@ -119,7 +119,9 @@ TEST(FoldBlock, DecodesEveryCodeWithEveryScale) {
 }
 
 TEST(FoldBlock, EqualsTheReferenceForAnyNumberOfSources) {
-  constexpr size_t kBlocks = 13;
+  constexpr size_t kBlocks = SLUICE_INSTRUMENTED ? 3 : 13;
+  std::vector<uint32_t> divisors = {1, 3, 0xffffffff};
+  if (!SLUICE_INSTRUMENTED) divisors.insert(divisors.end(), {8, 256, 1000, 16777217, 0x80000000});
   std::mt19937_64 random(9);
   for (const DType t : block_types()) {
     for (const Stage stage : kStages) {
@@ -128,8 +130,8 @@ TEST(FoldBlock, EqualsTheReferenceForAnyNumberOfSources) {
         for (size_t k = 0; k < n; ++k) sources.push_back(random_input(t, stage, kBlocks, random));
         const auto divisor = static_cast<uint32_t>(n);
         expect_on_every_target(t, Op::kSum, stage, sources, divisor);
-        for (const uint32_t d : {divisor, 1U, 3U, 8U, 256U, 1000U, 16777217U, 0x80000000U, 0xffffffffU})
-          expect_on_every_target(t, Op::kAvg, stage, sources, d);
+        expect_on_every_target(t, Op::kAvg, stage, sources, divisor);
+        for (const uint32_t d : divisors) expect_on_every_target(t, Op::kAvg, stage, sources, d);
         if (HasFatalFailure()) return;
       }
     }

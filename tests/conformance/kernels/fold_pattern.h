@@ -15,8 +15,8 @@
 
 namespace sluice::kernels::test {
 
-// Instrumented or unoptimized builds test fewer sizes and fewer random values.
-#if !defined(__OPTIMIZE__) || SLUICE_INSTRUMENTED
+// Instrumented or unoptimized builds, and emulated processors, test fewer sizes and fewer random values.
+#if !defined(__OPTIMIZE__) || SLUICE_INSTRUMENTED || defined(SLUICE_EMULATED)
 inline constexpr bool kSlowBuild = true;
 #else
 inline constexpr bool kSlowBuild = false;
