@@ -256,7 +256,7 @@ if command -v clang++-14 >/dev/null && [[ -e $(clang++-14 --print-file-name="lib
 fi
 # In the order in which their results are needed.
 for preset in asan-ubsan tsan; do
-  begin_step "build $preset" build_preset "$preset" -DSLUICE_WITH_BENCHMARK=OFF "${sanitizers_compiler[@]}"
+  begin_step "build $preset" build_preset "$preset" -DSLUICE_WITH_BENCHMARK=OFF -DSLUICE_SANITIZE_LINES=OFF "${sanitizers_compiler[@]}"
 done
 if command -v clang-tidy-14 >/dev/null && command -v clang++-14 >/dev/null; then
   begin_step "clang-tidy" scripts/tidy.sh

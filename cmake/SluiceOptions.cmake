@@ -7,6 +7,7 @@ option(SLUICE_LONG_TESTS "Build the programs of tests and benchmarks that ./test
 option(SLUICE_WERROR "Treat warnings as errors" OFF)
 option(SLUICE_FUZZ "Build libFuzzer targets (clang only)" OFF)
 set(SLUICE_SANITIZE "" CACHE STRING "Sanitizers for all targets: address,undefined or thread")
+option(SLUICE_SANITIZE_LINES "Line numbers in the reports of sanitizers; without them, reports name functions" ON)
 set(SLUICE_TLS AUTO CACHE STRING "libsluice_tls.so, TLS 1.3 with OpenSSL: AUTO, ON or OFF")
 set(SLUICE_RDMA AUTO CACHE STRING "RDMA transport; loads libibverbs at run time: AUTO, ON or OFF")
 set(SLUICE_CUDA AUTO CACHE STRING "Operations on GPU streams; loads the CUDA driver at run time: AUTO, ON or OFF")
