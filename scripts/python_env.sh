@@ -32,13 +32,21 @@ if [[ ! -e "$folder/has-arrays" ]]; then
   "${PYTHON:-python3}" -m venv "$folder" >"$log" 2>&1 || skip "venv" "$log"
 fi
 
-# install MARK PACKAGE...: installs the packages and creates the file MARK.
+# pip's settings of the package index, for uv.
+if [[ -n ${PIP_INDEX_URL:-} ]]; then export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$PIP_INDEX_URL}; fi
+if [[ -n ${PIP_CERT:-} ]]; then export SSL_CERT_FILE=${SSL_CERT_FILE:-$PIP_CERT}; fi
+
+# install MARK PACKAGE...: installs the packages and creates the file MARK. pip takes several times the processor time of uv, and environments of
+# uv share files. Compiles the modules, because the tests do not write into the environment.
 install() {
   local mark=$folder/$1
   shift
   if [[ -e "$mark" ]]; then return; fi
-  timeout "$DEADLINE" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 --timeout 20 -q "$@" >"$log" 2>&1 ||
-    skip "pip install $*" "$log"
+  if [[ ! -e "$folder/bin/uv" ]]; then
+    timeout "$DEADLINE" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 --timeout 20 -q uv >"$log" 2>&1 || skip "pip install uv" "$log"
+  fi
+  UV_HTTP_TIMEOUT=20 timeout "$DEADLINE" "$folder/bin/uv" pip install -q --compile-bytecode --python "$folder/bin/python" "$@" >"$log" 2>&1 ||
+    skip "uv pip install $*" "$log"
   touch "$mark"
 }
 
