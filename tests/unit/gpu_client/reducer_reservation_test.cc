@@ -121,6 +121,7 @@ TEST_F(AddedReducerTest, RejectsAReducerOfAnEarlierReleaseUnlessTheSessionSumsIn
                   [&](Connection& c) {
                     EXPECT_EQ(earlier(c).features, wire::kFaultToleranceFeatures);
                     EXPECT_EQ(c.expect<wire::Join>().reducers.back(), kId);
+                    c.close();
                   }});
   expect_error(Errc::kUnsupported, "is of an earlier release, which cannot sum in the order of this session");
   options_.identity.order = wire::SumOrder::kGroups;
