@@ -4,6 +4,8 @@
     torch_backend.py --sluice build/release/bin/sluice --library build/release/lib/libsluice.so --python build/python-venv/bin/python \\
         --workers 4 --reducers 0,4 --rate 200mbit --bytes 32M --json F
 
+The cases with bf16 are fsdp.offload() with 16 bits on the wire beside torch's own FSDP2 and HSDP over gloo in f32.
+
 Every round runs gloo and each pool width K once, in one test network. Pool width 0: the ranks reduce by themselves. The time of a
 repetition is that of its slowest rank; the table has medians over all rounds. "time" is in units of S/goodput, the parameters' or
 tensor's bytes divided by the TCP goodput of a link. "gloo/this" is gloo's median over this entry's of the same run. The DDP step's
@@ -39,7 +41,7 @@ SCHEMA = "sluice.bench.torch_backend/1"
 PACKAGE = Path(__file__).resolve().parents[2] / "gpu_client/python/src"
 RANK = Path(__file__).with_name("torch_rank.py")
 CASES = ("all_reduce", "reduce_scatter", "all_gather", "reduce_scatter beside all_gather", "broadcast", "all_reduce of 4 KiB", "ddp step",
-         "ddp step without communication", "fsdp2 step", "fsdp2 step, asynchronous")
+         "ddp step without communication", "fsdp2 step", "fsdp2 step, asynchronous", "fsdp2 step, asynchronous, bf16", "hsdp step, bf16")
 
 
 def bound(case, workers, reducers):

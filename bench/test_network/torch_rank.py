@@ -1,5 +1,6 @@
 """usage: torch_rank.py BACKEND ROUND-SETTINGS-JSON: one rank of torch_backend.py. Prints a line of JSON with the seconds of every repetition of
-every case: single collectives of --bytes, steps of DistributedDataParallel and FSDP2 with and without communication."""
+every case: single collectives of --bytes, steps of DistributedDataParallel and FSDP2 with and without communication. The cases with bf16 are
+fsdp.offload() with the backend sluice, and torch's own collectives with gloo, in f32."""
 
 import datetime
 import json
@@ -9,11 +10,14 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 BACKEND, SETTINGS = sys.argv[1], json.loads(sys.argv[2])
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+if BACKEND == "sluice":
+    import sluice.torch.fsdp  # registers the backend too
 
 
 def timed(call):
@@ -63,15 +67,31 @@ def steps(wrap):
     return model, step
 
 
-def wrap_layers(model, asynchronous=False):
+def wrap_layers(model, asynchronous=False, mesh=None):
     """Shards each layer. `asynchronous`: FSDP2 gathers the next layer's parameters beside this layer's gradients, as it does on a GPU."""
     for layer in model:
         if isinstance(layer, torch.nn.Linear):
-            fully_shard(layer)
-    fully_shard(model)
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
     for module in model.modules():
         if asynchronous and isinstance(module, FSDPModule):
             module._set_unshard_async_op(True)
+    return model
+
+
+def offloaded(model):
+    if BACKEND == "sluice":
+        sluice.torch.fsdp.offload(model, "bf16")
+    return model
+
+
+def hybrid(model):
+    """A copy of the model on each worker, which has one shard."""
+    mesh = init_device_mesh("cpu", (RANKS, 1), mesh_dim_names=("replicate", "shard"))
+    if BACKEND != "sluice":
+        return wrap_layers(model, mesh=mesh)
+    wrap_layers(model, mesh=mesh["shard"])
+    sluice.torch.fsdp.offload(model, "bf16", replicas=mesh["replicate"])
     return model
 
 
@@ -88,6 +108,10 @@ def trainings():
     yield "fsdp2 step", sharded
     _, overlapped = steps(lambda model: wrap_layers(model, asynchronous=True))
     yield "fsdp2 step, asynchronous", overlapped
+    _, narrow = steps(lambda model: offloaded(wrap_layers(model, asynchronous=True)))
+    yield "fsdp2 step, asynchronous, bf16", narrow
+    _, copies = steps(hybrid)
+    yield "hsdp step, bf16", copies
 
 
 def issue_seconds():
@@ -104,8 +128,6 @@ def issue_seconds():
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    if BACKEND == "sluice":
-        import sluice.torch  # noqa: F401  # an installed package needs no import
     dist.init_process_group(BACKEND, init_method=SETTINGS["store"], rank=RANK, world_size=RANKS, timeout=datetime.timedelta(seconds=120))
     cases = {name: timed(call) for kind in (collectives, trainings) for name, call in kind() if name in SETTINGS["cases"]}
     cases["call"] = issue_seconds()

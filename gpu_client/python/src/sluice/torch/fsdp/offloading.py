@@ -68,7 +68,8 @@ def offload(model: torch.nn.Module, wire: str = "bf16", *, replicas: Replicas = 
     """Lets an FSDP2 model send its gradients through reducers, and where it is fully sharded gather its parameters there.
 
     Call it once after the last fully_shard(), outside forward and backward, on all ranks of the model's mesh: it is
-    collective. The training loop stays as it is.
+    collective. The training loop stays as it is. The model keeps the sessions, until close() of the result or the end of
+    the process.
 
     wire: the type in which float32 gradients travel, "f32", "bf16", "f16", "mxfp8" or "int8". They are added in float32.
         Gradients of other types (MixedPrecisionPolicy.reduce_dtype) travel as they are.
@@ -161,14 +162,17 @@ def _scatter_and_gather(sharded: list[ShardedModule], parameters: str, options: 
     wire = options.wire_dtype or "f32"
     residuals = Residuals(len(sharded)) if options.error_feedback and is_on(True, wire) else None
     arguments = {"wire": wire, "parameters": parameters, "reduce_in_host": stage_device is not None}
+    groups = {tuple(dist.get_process_group_ranks(each.group)): each.group for each in sharded if each.group.size() > 1}  # FSDP calls nothing for one rank
+    try:
+        for ranks, group in groups.items():
+            opened[ranks] = open_channels(group, arguments, [wire, "f32"], options, device, timeout, stage_device)
+    except Exception:
+        for channel in (channel for channels in opened.values() for channel in channels):
+            channel.close()
+        raise
     for each in sharded:
-        ranks = tuple(dist.get_process_group_ranks(each.group))
-        if len(ranks) == 1:
-            continue  # FSDP calls no collectives
-        if ranks not in opened:
-            opened[ranks] = open_channels(each.group, arguments, [wire, "f32"], options, device, timeout, stage_device)
-        if opened[ranks]:
-            scatters, gathers = opened[ranks]
+        if channels := opened.get(tuple(dist.get_process_group_ranks(each.group))):
+            scatters, gathers = channels
             each.module.set_custom_reduce_scatter(GradientScatter(scatters, each.name, residuals))
             each.module.set_custom_all_gather(ParameterGather(gathers, each.name))
     return [channel for channels in opened.values() for channel in channels]
