@@ -72,7 +72,7 @@ class GroupSessions(NamedTuple):
         """Collective over the group, in the order of the first session's operations. Raises a subclass of sluice.Error, on all ranks alike.
 
         Opens the session for the device, with the reducers that rank 0's sessions use then."""
-        failure = _failure_of(device)
+        failure = failure_of(device)
         failed, listed = torch.zeros(self.ranks, dtype=torch.uint8), torch.zeros(_LIST_BYTES, dtype=torch.uint8)
         failed[self.rank] = failure is not None
         first.allreduce_async(failed, "max").wait(timeout.total_seconds())
@@ -95,7 +95,7 @@ class GroupSessions(NamedTuple):
                        tls_ca=o.tls_ca, tls_cert=o.tls_cert, tls_key=o.tls_key, **self.device_options)
 
 
-def _failure_of(device: Device) -> Optional[Error]:
+def failure_of(device: Device) -> Optional[Error]:
     """Returns why this process cannot open streams of the device, or None."""
     try:
         Session("none", session_id=os.urandom(16), rank=0, ranks=1, staging_bytes=_PROBED_BYTES, piece_bytes=_PROBED_BYTES // 4, **device.session_options).close()

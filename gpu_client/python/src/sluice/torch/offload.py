@@ -107,7 +107,7 @@ def reduce(place: Place, tensor: torch.Tensor, op: Operator, root: int) -> Start
 
 def broadcast(place: Place, tensor: torch.Tensor, root: int) -> Started:
     buffer = _dense(place, tensor)
-    request = place.session.broadcast_async(_movable(buffer), root=root, **place.arguments)
+    request = place.session.broadcast_async(movable(buffer), root=root, **place.arguments)
     return Started([request], _copies([tensor], [buffer]))
 
 
@@ -136,7 +136,7 @@ def all_gather(place: Place, pairs: Pairs, gatherer: Optional[Gatherer] = None) 
     outputs = [output for output, _ in pairs]
     buffers = [_memory(place, output) for output in outputs]
     gather = functools.partial(place.session.all_gather_async, **place.arguments) if gatherer is None else gatherer.all_gather_async
-    requests = [gather(_movable(_dense(place, part)), _movable(buffer)) for buffer, (_, part) in zip(buffers, pairs)]
+    requests = [gather(movable(_dense(place, part)), movable(buffer)) for buffer, (_, part) in zip(buffers, pairs)]
     return Started(requests, _copies(outputs, buffers))
 
 
@@ -175,7 +175,7 @@ def _contribution(place: Place, tensor: torch.Tensor, op: Operator) -> torch.Ten
     return product
 
 
-def _movable(tensor: torch.Tensor) -> torch.Tensor:
+def movable(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the memory of a contiguous tensor, as bytes if the session does not know its type."""
     if tensor.dtype in _REDUCED:
         return tensor.view(-1)

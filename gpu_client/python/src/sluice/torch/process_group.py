@@ -85,9 +85,16 @@ class SluiceGroup(ComposedGroup):
 
     getBackendName = name  # the name under which torch's C++ calls it
 
-    def session(self) -> Optional[Session]:
-        """Returns the session of the group, for its counters; None for a single rank. Large all-gathers may run in another one."""
-        return self._session
+    def session(self, device: torch.device = torch.device("cpu")) -> Optional[Session]:
+        """Returns the session of the group for tensors on the device, for its counters; None for a single rank, and before the
+        first collective on a GPU. Large all-gathers of host memory may run in another one."""
+        if device.type not in STREAMED:
+            return self._session
+        return None if self._streams is None else self._streams.session
+
+    def serves(self, device: torch.device) -> bool:
+        """Whether collectives of tensors on the device run through reducers, and not in another backend of the map."""
+        return device.type in self._own
 
     def error(self) -> Optional[Exception]:
         """Returns the error with which a session of the group ended, or None."""

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from ...residuals import Residuals
-from ..offload import _movable, named_operator
+from ..offload import movable, named_operator
 from .channel import Channel
 
 
@@ -73,7 +73,7 @@ class ParameterGather(_Comm):
             gather_in_host = functools.partial(stage.gather, share, output_tensor)
 
         def begin(stream: Any) -> Any:
-            return self.channel.session.all_gather_async(_movable(input_tensor), _movable(share), stream=stream, name=f"parameters of {self._name}")
+            return self.channel.session.all_gather_async(movable(input_tensor), movable(share), stream=stream, name=f"parameters of {self._name}")
 
         return self.channel.run(begin, (input_tensor, output_tensor, share), async_op, after=gather_in_host)
 

@@ -119,11 +119,11 @@ def digest(model: torch.nn.Module) -> str:
     return hashlib.sha256(repr(described).encode()).hexdigest()[:16]
 
 
-def wire_of(group: dist.ProcessGroup) -> Optional[str]:
-    """Returns the wire type of a group of the backend "sluice"; None: it has another backend."""
+def wire_of(group: dist.ProcessGroup, device: torch.device) -> Optional[str]:
+    """Returns the wire type of a group of the backend "sluice", or None if another backend runs its collectives of tensors on the device."""
     from ..process_group import SluiceGroup
 
-    if not isinstance(group, SluiceGroup):
+    if not isinstance(group, SluiceGroup) or not group.serves(device):
         return None
-    session = group.session()
+    session = group.session()  # that for a GPU has the same wire type
     return "" if session is None else session.wire_dtype

@@ -17,7 +17,7 @@ from ...request import Request
 from ...residuals import Residuals, is_on
 from ...session import Session
 from ..device import STREAMED, Device
-from ..offload import _movable
+from ..offload import movable
 from ..options import Options, inherit
 from ..process_group import SluiceGroup
 from .channel import Channel
@@ -35,16 +35,19 @@ class Offload:
 
     Any thread may use it, but close() must not run while the model trains."""
 
-    def __init__(self, channels: list[Channel], groups: list[SluiceGroup]) -> None:
-        """For offload() only. groups: whose sessions the model uses too, and which others own."""
+    def __init__(self, channels: list[Channel], groups: list[SluiceGroup], device: torch.device) -> None:
+        """For offload() only. groups: whose sessions for the device the model uses too, and which others own."""
         self._channels = channels
         self._groups = groups
+        self._device = device
 
     @property
     def sessions(self) -> tuple[Session, ...]:
-        """The sessions of the model, for their counters: for each set of ranks one for gradients and, with full sharding, one for parameters."""
+        """The sessions of the model, for their counters: for each set of ranks one for gradients and, with full sharding, one for parameters.
+
+        That of a replicate dimension on GPUs is opened at the first backward pass."""
         found = [channel.session for channel in self._channels]
-        return tuple(found + [session for group in self._groups if (session := group.session()) is not None])
+        return tuple(found + [session for group in self._groups if (session := group.session(self._device)) is not None])
 
     def error(self) -> Optional[Exception]:
         """Returns the error with which a session ended, or None. Ask it before a checkpoint: GPU streams go on after a failure."""
@@ -94,18 +97,19 @@ def offload(model: torch.nn.Module, wire: str = "bf16", *, replicas: Replicas = 
     for each in found:
         if each.layout is not Layout.REPLICATED:
             check_free(each, _OURS)
-    device = _device_of(found[0].param_group.device)
+    tensors_on = found[0].param_group.device
+    device = _device_of(tensors_on)
     if group_of_copies is not None:
-        return Offload(_average_copies(model, found, group_of_copies, options, device, timeout), [])
-    groups = [_check_backend(each, wire) for each in found if each.layout is Layout.REPLICATED]
+        return Offload(_average_copies(model, found, group_of_copies, options, device, timeout), [], tensors_on)
+    groups = [_check_backend(each, wire, tensors_on) for each in found if each.layout is Layout.REPLICATED]
     sharded = [each for each in found if each.layout is Layout.SHARDED]
     for each in sharded:
         if replicas is None and each.group.size() < dist.get_world_size():
             raise ValueError(f"{each.name} is sharded over {each.group.size()} of {dist.get_world_size()} ranks: if the others hold copies of the shards, "
                              "pass replicas=mesh[\"replicate\"]; if they hold other parameters, replicas=\"none\"")
-    stage_device = found[0].param_group.device if (device is not None if reduce_in_host is None else reduce_in_host) else None
+    stage_device = tensors_on if (device is not None if reduce_in_host is None else reduce_in_host) else None
     return Offload(_scatter_and_gather(sharded, digest(model), options, device, timeout, stage_device),
-                   list(dict.fromkeys(group for group in groups if group is not None)))
+                   list(dict.fromkeys(group for group in groups if group is not None)), tensors_on)
 
 
 def _options(wire: str, options: Optional[Options]) -> Options:
@@ -143,10 +147,10 @@ def _group_of(replicas: Replicas) -> Optional[dist.ProcessGroup]:
     return replicas
 
 
-def _check_backend(found: ShardedModule, wire: str) -> Optional[SluiceGroup]:
+def _check_backend(found: ShardedModule, wire: str, device: torch.device) -> Optional[SluiceGroup]:
     """Returns the group in which torch reduces over the replicas; None for a single replica. Raises ValueError if it is not one of this wire type."""
     group = found.group
-    present = wire_of(group)
+    present = wire_of(group, device)
     if group.size() == 1 or present == wire:
         return group if isinstance(group, SluiceGroup) else None
     has = f"travels as {present}" if present else f"has the backend {dist.get_backend(group)!r}"
@@ -204,7 +208,7 @@ def _broadcast(channel: Channel, tensors: list[torch.Tensor]) -> None:
     contiguous = [tensor.contiguous() for tensor in tensors]
     for buffer in contiguous:
         def begin(stream: Any, buffer: torch.Tensor = buffer) -> Request:
-            return channel.session.broadcast_async(_movable(buffer), root=0, stream=stream, name="the first parameters")
+            return channel.session.broadcast_async(movable(buffer), root=0, stream=stream, name="the first parameters")
 
         channel.run(begin, (buffer,))
     for tensor, buffer in zip(tensors, contiguous):

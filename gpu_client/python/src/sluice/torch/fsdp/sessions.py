@@ -36,7 +36,7 @@ def open_channels(group: dist.ProcessGroup, arguments: Mapping[str, Any], wires:
     nothing if all ranks run on one host. Raises ValueError on all ranks if their arguments differ, DistBackendError if a
     session cannot be opened."""
     announced: list[Any] = [None] * group.size()
-    dist.all_gather_object(announced, _announcement(arguments), group=group)
+    dist.all_gather_object(announced, _announcement(arguments, device), group=group)
     ranks = dist.get_process_group_ranks(group)
     _check_equal(announced, ranks)
     hosts = [] if stage_device is None else _hosts(announced)
@@ -69,10 +69,12 @@ def open_channels(group: dist.ProcessGroup, arguments: Mapping[str, Any], wires:
     return channels
 
 
-def _announcement(arguments: Mapping[str, Any]) -> Announcement:
+def _announcement(arguments: Mapping[str, Any], device: Optional[Device]) -> Announcement:
     try:
+        if device is not None and (failure := group_session.failure_of(device)) is not None:
+            raise failure
         return Announcement(arguments, group_session.announcement(None), host_name(), "")
-    except (dist.DistBackendError, OSError) as error:  # told to all ranks, which would wait for this one
+    except (dist.DistBackendError, Error, OSError) as error:  # told to all ranks, which would wait for this one
         return Announcement(arguments, [], "", str(error))
 
 
