@@ -1,8 +1,9 @@
-"""usage: torch_backend_rank.py results|groups|disagree|lost POOL... [no-import]: a rank of a torch.distributed job with each pool, one after the other.
+"""usage: torch_backend_rank.py results|groups|disagree|lost|hosts POOL... [no-import]: a rank of a torch.distributed job with each pool, one after the other.
 
 POOL: reducers or "none" for the backend "sluice", or "gloo" for that backend. One process for all, because the import of torch takes seconds.
 results: prints JSON with what collectives return, the hash of each, and the losses of trainings. groups: makes, uses and destroys groups,
-SLUICE_TEST_GROUPS of them (default: 20), and prints what is left of them. disagree: makes calls that differ between the ranks, and prints the exceptions. lost: reduces until another rank is lost, and prints the exceptions."""
+SLUICE_TEST_GROUPS of them (default: 20), and prints what is left of them. hosts: prints the losses of trainings in which the ranks are on hosts
+of 1, 2, 4 and 8. disagree: makes calls that differ between the ranks, and prints the exceptions. lost: reduces until another rank is lost, and prints the exceptions."""
 
 import hashlib
 import json
@@ -20,7 +21,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 IS_OLD = not hasattr(dist.ProcessGroup, "shutdown")  # torch 2.4 and 2.6, where gloo has fewer types and no reduce_scatter, and FSDP2 needs a GPU
 
-STEPS = 50
 OPS = {"sum": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 DTYPES = (torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bfloat16)
 
@@ -170,9 +170,9 @@ def network():
     return torch.nn.Sequential(torch.nn.Linear(32, 100), torch.nn.Tanh(), torch.nn.Linear(100, 100), torch.nn.Tanh(), torch.nn.Linear(100, 5))
 
 
-def train(model, optimizer):
+def train(model, optimizer, steps):
     random = torch.Generator().manual_seed(100 + dist.get_rank())
-    for _ in range(STEPS):
+    for _ in range(steps):
         optimizer.zero_grad()
         loss = model(torch.randn(16, 32, generator=random)).square().mean()
         loss.backward()
@@ -182,30 +182,30 @@ def train(model, optimizer):
     return whole.item()
 
 
-def train_by_local_steps():
+def train_by_local_steps(steps):
     """LocalSGD after 10 steps: the ranks average their models every 4 steps."""
     model = DistributedDataParallel(network(), bucket_cap_mb=0.01)
     model.register_comm_hook(PostLocalSGDState(process_group=None, subgroup=dist.new_group([dist.get_rank()], use_local_synchronization=True),
                                                start_localSGD_iter=10), post_localSGD_hook)
     averager = PeriodicModelAverager(period=4, warmup_steps=10)
-    return train(model, PostLocalSGDOptimizer(torch.optim.SGD(model.parameters(), lr=0.05), averager))
+    return train(model, PostLocalSGDOptimizer(torch.optim.SGD(model.parameters(), lr=0.05), averager), steps)
 
 
-def training_results():
+def training_results(steps=50):
     def adam(model):
         return torch.optim.Adam(model.parameters(), lr=0.01)
 
     ddp = DistributedDataParallel(network(), bucket_cap_mb=0.01)
-    yield "ddp", train(ddp, adam(ddp))
+    yield "ddp", train(ddp, adam(ddp), steps)
     zero = DistributedDataParallel(network(), bucket_cap_mb=0.01)
-    yield "zero", train(zero, ZeroRedundancyOptimizer(zero.parameters(), torch.optim.Adam, lr=0.01))
-    yield "local sgd", train_by_local_steps()
+    yield "zero", train(zero, ZeroRedundancyOptimizer(zero.parameters(), torch.optim.Adam, lr=0.01), steps)
+    yield "local sgd", train_by_local_steps(steps)
     if not IS_OLD:
         from torch.distributed.fsdp import fully_shard
 
         fsdp = network()
         fully_shard(fsdp)
-        yield "fsdp2", train(fsdp, adam(fsdp))
+        yield "fsdp2", train(fsdp, adam(fsdp), steps)
 
 
 def offloaded():
@@ -297,6 +297,20 @@ def print_disagreements():
     print(json.dumps(found))
 
 
+def print_hosts():
+    """Trains with 1, 2, 4 and 8 ranks for each host, with the default group of each job."""
+    rank, found = dist.get_rank(), {}
+    dist.destroy_process_group()
+    os.environ["SLUICE_HOSTS"] = "on"
+    for per_host in (1, 2, 4, 8):
+        os.environ["SLUICE_HOST_ID"] = f"host {rank // per_host}"
+        join(f"hosts-{per_host}")
+        found[per_host] = {"losses": dict(training_results(14)), "sent": sent_bytes()}
+        if per_host < 8:
+            dist.destroy_process_group()
+    print(json.dumps(found))
+
+
 def until_lost():
     x = torch.ones(100_000)
     dist.all_reduce(x)
@@ -309,6 +323,10 @@ def until_lost():
     print(json.dumps([kind_of_error(lambda: dist.all_reduce(x)), kind_of_error(lambda: dist.all_reduce(x, async_op=True))]), flush=True)
 
 
+def join(job, backend="sluice"):
+    dist.init_process_group(backend, init_method=f"file://{os.environ['STORE']}-{job}", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+
+
 def main():
     mode, pools = sys.argv[1], sys.argv[2:]
     torch.set_num_threads(1)
@@ -318,9 +336,8 @@ def main():
         import sluice.torch  # noqa: F401
     for job, pool in enumerate(pools):
         os.environ["SLUICE_REDUCERS"] = pool
-        dist.init_process_group("gloo" if pool == "gloo" else "sluice", init_method=f"file://{os.environ['STORE']}-{job}", rank=int(os.environ["RANK"]),
-                                world_size=int(os.environ["WORLD_SIZE"]))
-        {"results": print_results, "groups": print_groups, "disagree": print_disagreements, "lost": until_lost}[mode]()
+        join(job, "gloo" if pool == "gloo" else "sluice")
+        {"results": print_results, "groups": print_groups, "disagree": print_disagreements, "lost": until_lost, "hosts": print_hosts}[mode]()
         dist.destroy_process_group()
 
 

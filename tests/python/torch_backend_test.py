@@ -50,6 +50,17 @@ class TorchBackend(TorchTest):
             for name, loss in gloo["losses"].items():
                 self.assertAlmostEqual(none["losses"][name], loss, delta=1e-6 * loss + 1e-8, msg=name)
 
+    def test_trainings_have_equal_bits_for_every_number_of_ranks_on_a_host(self):
+        printed = [json.loads(line) for line in self.outputs(self.start_job(8, "hosts", self.start_reducer()[1]))]
+        for rank, found in enumerate(printed):
+            for per_host in ("2", "4", "8"):
+                self.assertEqual(found[per_host]["losses"], found["1"]["losses"], f"rank {rank}, {per_host} ranks on a host")
+            self.assertEqual(found["8"]["sent"], 0)  # one host: no network
+        # A host sends its sums once, whatever the number of its ranks.
+        sent = {per_host: sum(found[per_host]["sent"] for found in printed) for per_host in ("1", "2", "4")}
+        self.assertLess(sent["2"], 0.6 * sent["1"])
+        self.assertLess(sent["4"], 0.35 * sent["1"])
+
     def test_groups_are_sessions_of_their_own_and_leave_nothing_behind(self):
         jobs = self.run_job(4, "groups", "none", "none", SLUICE_TEST_GROUPS=GROUPS)
         for rank, printed in enumerate(jobs):

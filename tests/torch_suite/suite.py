@@ -1,4 +1,4 @@
-"""usage: suite.py BACKEND RANKS [CASE...]: runs cases of the test suite that torch ships for torch.distributed; without names, all of them.
+"""usage: suite.py BACKEND RANKS RANKS-PER-HOST [CASE...]: runs cases of the test suite that torch ships for torch.distributed; without names, all of them.
 
 Prints a line for each case: name, result (pass, skip or fail) and reason, separated by tabs. Everything else goes to stderr. The ranks of a case
 are forked from this process, because importing torch takes longer than a case."""
@@ -13,7 +13,7 @@ from unittest import mock
 
 DEADLINE_S = 60  # for a case
 
-BACKEND, RANKS = sys.argv[1:3]
+BACKEND, RANKS, RANKS_PER_HOST = sys.argv[1:4]
 # The module reads these when it is imported: its decorators choose the cases. All backends get the cases of gloo.
 os.environ.update(BACKEND="gloo", WORLD_SIZE=RANKS, TEMP_DIR=tempfile.gettempdir(), INIT_METHOD=f"file://{tempfile.mktemp()}",
                   PYTORCH_PRINT_REPRO_ON_FAILURE="0")
@@ -27,6 +27,12 @@ class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._
     def setUp(self):
         super().setUp()
         self._start_processes(multiprocessing.get_context("fork").Process)
+
+    @classmethod
+    def _run(cls, rank, *arguments, **options):
+        if int(RANKS_PER_HOST) > 1:
+            os.environ["SLUICE_HOST_ID"] = f"host {rank // int(RANKS_PER_HOST)}"
+        super()._run(rank, *arguments, **options)
 
     def _test_accumulate_gradients_no_sync(self, *arguments, **options):
         # Chooses its model by the name of the backend, and has none for other names.
@@ -75,7 +81,7 @@ def main():
     common_distributed.TIMEOUT_OVERRIDE.clear()
     results = Results()
     suite = unittest.TestSuite()
-    for name in sys.argv[3:] or unittest.defaultTestLoader.getTestCaseNames(Suite):
+    for name in sys.argv[4:] or unittest.defaultTestLoader.getTestCaseNames(Suite):
         gpus = getattr(getattr(Suite, name), "_min_gpus_required", 0)
         if gpus > torch.accelerator.device_count():
             results.addSkip(Suite(name), f"needs {gpus} GPUs")  # as the ranks would say, had they been started

@@ -27,13 +27,15 @@ test_sparse_all_reduce_sum test_static_graph_api_cpu""".split()
 
 
 class TorchSuite(PackageTest):
-    def start_suite(self, backend, ranks, cases, reducers="none"):
-        folder = self.folder / f"{backend}-{reducers}"
+    def start_suite(self, backend, ranks, cases, reducers="none", per_host=1):
+        """per_host: of the ranks, how many share a host; 1: the suite does not divide them into hosts."""
+        folder = self.folder / f"{backend}-{reducers}-{per_host}"
         folder.mkdir()
         with open(folder / "tracebacks", "wb") as tracebacks:
-            process = subprocess.Popen([sys.executable, "-B", SUITE, backend, str(ranks), *cases], stdout=subprocess.PIPE, stderr=tracebacks,
+            process = subprocess.Popen([sys.executable, "-B", SUITE, backend, str(ranks), str(per_host), *cases], stdout=subprocess.PIPE, stderr=tracebacks,
                                        stdin=subprocess.DEVNULL, text=True, start_new_session=True,
-                                       env=variables(TMPDIR=str(folder), SLUICE_REDUCERS=reducers, CUDA_VISIBLE_DEVICES=""))
+                                       env=variables(TMPDIR=str(folder), SLUICE_REDUCERS=reducers, CUDA_VISIBLE_DEVICES="",
+                                                     SLUICE_HOSTS="on" if per_host > 1 else "auto"))
         self.addCleanup(end, process)
         return process, folder / "tracebacks"
 
@@ -43,14 +45,17 @@ class TorchSuite(PackageTest):
         self.assertEqual(process.returncode, 0, printed + tracebacks.read_text())
         return {case: (result, reason) for case, result, reason in (line.split("\t") for line in printed.splitlines())}
 
-    def compare(self, ranks, cases=()):
-        """Runs the cases with gloo, sluice, and sluice with a reducer: at the same time, because cases wait most of their time."""
+    def compare(self, ranks, cases=(), per_host=(1,)):
+        """Runs the cases with gloo, sluice, and sluice with a reducer and each number of ranks on a host: at the same time, because cases wait most of
+        their time."""
         _, reducer = self.start_reducer()
-        runs = [self.start_suite("gloo", ranks, cases), self.start_suite("sluice", ranks, cases), self.start_suite("sluice", ranks, cases, reducer)]
-        gloo, alone, pooled = [self.results_of(*run) for run in runs]
+        runs = [self.start_suite("gloo", ranks, cases), self.start_suite("sluice", ranks, cases)]
+        runs += [self.start_suite("sluice", ranks, cases, reducer, each) for each in per_host]
+        gloo, alone, *pooled = [self.results_of(*run) for run in runs]
         self.assertGreater(self.status(reducer)["data"]["operations"], 50, "the cases did not use the reducer")
         changes = []
-        for kind, sluice in ("without reducers", alone), ("with a reducer", pooled):
+        kinds = ["without reducers", *(f"with a reducer, {each} ranks on a host" for each in per_host)]
+        for kind, sluice in zip(kinds, [alone, *pooled]):
             print(f"# {ranks} ranks, {kind}: case, gloo, sluice, reason")
             found = case_table.pair(gloo, sluice)
             for case, (results, reason) in found.items():
@@ -62,16 +67,16 @@ class TorchSuite(PackageTest):
         self.assertFalse(changes, "\n".join([f"torch is {version('torch')}, the list is of {release}; {UPDATE}=1 updates it", *changes]))
 
     def test_chosen_cases(self):
-        self.compare(3, CHOSEN)
+        self.compare(3, CHOSEN, per_host=(2,))
 
     def test_2_ranks(self):
-        self.compare(2)
+        self.compare(2, per_host=(1, 2))
 
     def test_3_ranks(self):
         self.compare(3)
 
     def test_4_ranks(self):
-        self.compare(4)
+        self.compare(4, per_host=(1, 2, 4))
 
 
 def end(process):
