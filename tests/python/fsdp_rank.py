@@ -143,6 +143,15 @@ def with_copies(mesh):
     handle = offload(model := build(with_backend), "f32")
     through_backend = train(model)
     assert handle.sessions[0].stats().operations > 0
+    eight_bits = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"),
+                                  backend_override={"replicate": ("sluice", sluice.torch.Options(wire_dtype="int8"))})
+    offload(build(eight_bits), "int8")
+    values, results = torch.arange(10_000.0) % 77, []
+    memory = torch.empty_like(values)
+    for _ in range(2):  # the second has no residual of the first
+        dist.all_reduce(memory.copy_(values), group=eight_bits.get_group("replicate"))
+        results.append(memory.clone())
+    assert torch.equal(*results) and not torch.equal(results[0], 2 * values)
     return {"native": native, "copies": copies[0], "narrow": copies[1], "sent": sent, "backend": through_backend,
             "refused": refusal(lambda: offload(build(with_backend), "bf16"))}
 

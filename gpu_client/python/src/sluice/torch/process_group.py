@@ -92,6 +92,10 @@ class SluiceGroup(ComposedGroup):
             return self._session
         return None if self._streams is None else self._streams.session
 
+    def end_error_feedback(self) -> None:
+        """For callers that reduce other tensors in the same memory, as FSDP does, so that memory does not tell a tensor."""
+        self._residuals = None
+
     def serves(self, device: torch.device) -> bool:
         """Whether collectives of tensors on the device run through reducers, and not in another backend of the map."""
         return device.type in self._own

@@ -82,7 +82,8 @@ def offload(model: torch.nn.Module, wire: str = "bf16", *, replicas: Replicas = 
         dimension, whose backend must be "sluice" with this wire type. "none": the mesh has some of the ranks, and the
         others hold other parameters, such as stages of a pipeline.
     options: credentials, wire_min_count, error_feedback and on_finding, as of a process group. error_feedback=None: with
-        8-bit types, but not with full sharding, where it takes 4 bytes for each parameter of the model on each rank.
+        8-bit types, but not with full sharding, where it takes 4 bytes for each parameter of the model on each rank. Over a
+        replicate dimension there is none, because torch reduces there in memory that tells no module.
     reduce_in_host: with full sharding, whether the ranks of a host reduce and gather among themselves in a group of torch,
         such as NCCL's, so that a host sends its gradients once and not once for each rank. None: with tensors on GPUs.
         Without effect if hosts have one rank each, or different numbers.
@@ -101,15 +102,16 @@ def offload(model: torch.nn.Module, wire: str = "bf16", *, replicas: Replicas = 
     device = _device_of(tensors_on)
     if group_of_copies is not None:
         return Offload(_average_copies(model, found, group_of_copies, options, device, timeout), [], tensors_on)
-    groups = [_check_backend(each, wire, tensors_on) for each in found if each.layout is Layout.REPLICATED]
+    groups = list(filter(None, dict.fromkeys(_check_backend(each, wire, tensors_on) for each in found if each.layout is Layout.REPLICATED)))
+    for group in groups:
+        group.end_error_feedback()
     sharded = [each for each in found if each.layout is Layout.SHARDED]
     for each in sharded:
         if replicas is None and each.group.size() < dist.get_world_size():
             raise ValueError(f"{each.name} is sharded over {each.group.size()} of {dist.get_world_size()} ranks: if the others hold copies of the shards, "
                              "pass replicas=mesh[\"replicate\"]; if they hold other parameters, replicas=\"none\"")
     stage_device = tensors_on if (device is not None if reduce_in_host is None else reduce_in_host) else None
-    return Offload(_scatter_and_gather(sharded, digest(model), options, device, timeout, stage_device),
-                   list(dict.fromkeys(group for group in groups if group is not None)), tensors_on)
+    return Offload(_scatter_and_gather(sharded, digest(model), options, device, timeout, stage_device), groups, tensors_on)
 
 
 def _options(wire: str, options: Optional[Options]) -> Options:
