@@ -4,7 +4,7 @@
     model_test.py               all, as many at a time as there are processors, at most 2
     model_test.py --brief       all but the searches of more than a million states that say little which the others do not; and
                                 indexes of the model's arrays are not checked
-    model_test.py --model NAME  only that model: view_change or store
+    model_test.py --model NAME  only that model: view_change, local_stage or store
     model_test.py --list        what there is
     model_test.py NAME...       only those
     model_test.py --keep DIR    leaves the searches and their trails there; `spin -p -g -k TRAIL -D... MODEL.pml` tells a trail
@@ -162,6 +162,33 @@ STORE_PLANTED = {
     "store: a copy that starts again without what it had prepared": {"NR": 2, "RESTARTS": 1, "PLANTED": 20},
 }
 
+# The ranks of a host. One search has all assignments of makers to pieces.
+LOCAL_STAGE = {
+    "host: pieces with any makers": {"Q": 3},
+    "host: three ranks, pieces of fixed owners": {"N": 3, "Q": 3, "MAKER": 0},
+    "host: three ranks, each sums for itself": {"N": 3, "Q": 3, "MAKER": 2},
+    "host: a window of two pieces": {"W": 2, "Q": 5, "MAKER": 2},
+    "host: as many slots as the window, fixed owners": {"W": 2, "SLOTS": 2, "Q": 4, "MAKER": 0},
+    "host: a rank dies, pieces of fixed owners": {"Q": 3, "MAKER": 0, "DEATHS": 1},
+    "host: a rank dies, each sums for itself": {"Q": 3, "MAKER": 2, "DEATHS": 1},
+    "host: pieces with any makers, once more": {"Q": 4},
+    "host: three ranks, pieces with any makers": {"N": 3, "Q": 2},
+    "host: a rank dies, pieces with any makers": {"Q": 2, "DEATHS": 1},
+}
+
+LOCAL_STAGE_LONG = {"host: pieces with any makers, once more", "host: three ranks, pieces with any makers", "host: a rank dies, pieces with any makers"}
+
+LOCAL_STAGE_PLANTED = {
+    "host: a window one piece too large": {"Q": 3, "BUG_WINDOW": None},
+    "host: as many slots as the window where each sums for itself": {"SLOTS": 1, "MAKER": 2},
+    "host: a doorbell read after the look for work": {"Q": 3, "BUG_SEEN_LATE": None},
+    "host: a look for work before it is said for what the rank sleeps": {"Q": 3, "BUG_LOOK_FIRST": None},
+    "host: sleepers looked for before the result is there": {"Q": 2, "BUG_RING_FIRST": None},
+    "host: a last arrival that wakes nobody": {"Q": 2, "BUG_NO_RING": None},
+    "host: a rank that sleeps without a look at the failure": {"Q": 2, "DEATHS": 1, "BUG_FAILURE_UNSEEN": None},
+    "host: a death that wakes nobody": {"Q": 2, "DEATHS": 1, "BUG_FAILURE_WAKES_NOBODY": None},
+}
+
 
 @dataclass(frozen=True)
 class Model:
@@ -175,6 +202,7 @@ class Model:
 
 MODELS = {
     "view_change": Model(VIEW_CHANGE, VIEW_CHANGE_LONG, VIEW_CHANGE_PLANTED),
+    "local_stage": Model(LOCAL_STAGE, LOCAL_STAGE_LONG, LOCAL_STAGE_PLANTED),
     "store": Model(
         STORE,
         STORE_LONG,
