@@ -211,12 +211,14 @@ def on_meta(mesh):
 
 @contextmanager
 def as_hosts(names):
-    """Each rank has a host of that name."""
+    """Each rank has a host of that name, not one of its own."""
+    off = os.environ.pop("SLUICE_HOSTS")
     os.environ["SLUICE_HOST_ID"] = names[dist.get_rank()]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield caught
     del os.environ["SLUICE_HOST_ID"]
+    os.environ["SLUICE_HOSTS"] = off
 
 
 def with_hosts(mesh):
