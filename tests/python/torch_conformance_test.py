@@ -47,7 +47,7 @@ class TorchConformance(TorchTest):
         ranks[1].stdin.write("\n")
         ranks[1].stdin.flush()
         self.outputs(ranks)
-        waited = re.match(r"Timed out after ([\d.]+) s, the group's limit is 0\.5 s: ", text)
+        waited = re.match(r"backend sluice: Timed out after ([\d.]+) s, the group's limit is 0\.5 s: ", text)
         self.assertIsNotNone(waited, text)
         self.assertAlmostEqual(float(waited[1]), 0.5, delta=0.01)
         self.assertGreaterEqual(seconds, 0.5)

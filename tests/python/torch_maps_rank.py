@@ -126,6 +126,7 @@ def check_backend():
         x = torch.ones(3)
         backend.allreduce([x]).wait()
         group._start_coalescing(cuda)
+        assert group.session() is not None and group.session(cuda) is None
         y = torch.ones(3)
         works = [dist.all_reduce(x, group=group, async_op=True), dist.all_reduce(y, group=group, async_op=True)]
         joined = group._end_coalescing(cuda)

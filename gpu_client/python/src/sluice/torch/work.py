@@ -43,7 +43,7 @@ class SessionWork(ReferencedWork):
                 request.wait(max(0.0, deadline - time.monotonic()))
         except Timeout as error:  # with the words of gloo, by which programs recognize it
             waited = min(limit.total_seconds(), limit.total_seconds() + time.monotonic() - deadline)
-            raise dist.DistBackendError(f"Timed out after {waited:.3g} s, the group's limit is {limit.total_seconds():g} s: {error}") from error
+            raise dist.DistBackendError(f"backend sluice: Timed out after {waited:.3g} s, the group's limit is {limit.total_seconds():g} s: {error}") from error
         except Error as error:
             raise dist.DistBackendError(str(error)) from error
         with self._lock:
