@@ -21,6 +21,7 @@ import sluice.torch
 from sluice.torch.device import HostDevice
 from sluice.torch.fsdp import offload
 from sluice.torch.fsdp.comms import GradientScatter, ParameterGather
+from sluice.torch.fsdp.host_stage import RailOrder
 from sluice.torch.fsdp.sessions import open_channels
 
 BF16 = torch.bfloat16
@@ -231,6 +232,15 @@ def with_hosts(mesh):
     return found
 
 
+def in_rails():
+    """Six parts of two elements, whose ranks run on two hosts, in the order of rails and back."""
+    order = RailOrder([[0, 1, 2], [3, 4, 5]], torch.device("cpu"))
+    whole, back = torch.arange(12), torch.zeros(12, dtype=torch.int64)
+    by_rails = order.to_rails(whole)
+    order.to_ranks(by_rails, back)
+    return [by_rails.tolist(), back.tolist()]
+
+
 def in_stream_order(names):
     """The collectives as on a GPU, on host streams: [whether the calls returned before their input was there, what the streams have in the end]"""
     cpu = torch.device("cpu")
@@ -261,7 +271,7 @@ def in_stream_order(names):
 def layouts():
     world, pairs = init_device_mesh("cpu", (4,)), init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     print(json.dumps({"cases": compare_cases(pairs["shard"]), "wires": with_wires(world), "factor": with_a_factor(world), "copies": with_copies(pairs),
-                      "fewer": with_fewer_gathered(world), "hosts": with_hosts(world), "streams": [in_stream_order("abcd"), in_stream_order("abab")],
+                      "fewer": with_fewer_gathered(world), "hosts": with_hosts(world), "rails": in_rails(), "streams": [in_stream_order("abcd"), in_stream_order("abab")],
                       "refusals": refusals(world, pairs)}), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Class HostStage: the part of a collective that stays within a host, in a group of torch such as NCCL's."""
+"""Classes HostStage and RailOrder: the part of a collective that stays within a host, in a group of torch such as NCCL's."""
 
 from __future__ import annotations
 
@@ -28,6 +28,23 @@ def hosts_of(names: Sequence[str]) -> list[list[int]]:
     return list(hosts.values())
 
 
+class RailOrder:
+    """Brings the parts of all ranks from rank order into the order of rails, and back. A rail has a rank of each host."""
+
+    def __init__(self, hosts: Sequence[Sequence[int]], device: torch.device) -> None:
+        """hosts: the ranks of each, all as many."""
+        self.ranks = len(hosts) * len(hosts[0])
+        self._by_rails = torch.tensor([host[place] for place in range(len(hosts[0])) for host in hosts], device=device)
+        self._by_ranks = self._by_rails.argsort()
+
+    def to_rails(self, whole: torch.Tensor) -> torch.Tensor:
+        return whole.view(self.ranks, -1).index_select(0, self._by_rails).view(-1)
+
+    def to_ranks(self, by_rails: torch.Tensor, whole: torch.Tensor) -> None:
+        """Writes `whole`."""
+        torch.index_select(by_rails.view(self.ranks, -1), 0, self._by_ranks, out=whole.view(self.ranks, -1))
+
+
 class HostStage:
     """Reduces gradients within the host before, and gathers parameters there after, the session of this rank's rail.
 
@@ -39,10 +56,8 @@ class HostStage:
 
         hosts: the ranks of each, by their numbers in the group; all have as many. device: of the tensors."""
         self._group = dist.new_group(own_host, timeout=timeout, use_local_synchronization=True)
-        self.ranks = len(hosts) * len(own_host)
-        by_rails = [host[place] for place in range(len(own_host)) for host in hosts]
-        self._by_rails = torch.tensor(by_rails, device=device)
-        self._by_ranks = self._by_rails.argsort()
+        self._order = RailOrder(hosts, device)
+        self.ranks = self._order.ranks
 
     def share_of(self, whole: torch.Tensor) -> torch.Tensor:
         """Returns memory for this rail's part of the parts of all ranks."""
@@ -50,12 +65,11 @@ class HostStage:
 
     def reduce(self, whole: torch.Tensor, share: torch.Tensor, average: bool) -> None:
         """Reduces the rail's parts of `whole` over the host. whole: the parts of all ranks, in rank order; share: from share_of()."""
-        by_rails = whole.view(self.ranks, -1).index_select(0, self._by_rails)
-        dist.reduce_scatter_tensor(share, by_rails.view(-1), dist.ReduceOp.AVG if average else dist.ReduceOp.SUM, group=self._group)
+        dist.reduce_scatter_tensor(share, self._order.to_rails(whole), dist.ReduceOp.AVG if average else dist.ReduceOp.SUM, group=self._group)
 
     def gather(self, share: torch.Tensor, whole: torch.Tensor) -> None:
         """Gathers the shares of the host's rails into `whole`, which is as in reduce()."""
         by_rails = torch.empty_like(whole)
         dist.all_gather_into_tensor(by_rails, share, group=self._group)
-        torch.index_select(by_rails.view(self.ranks, -1), 0, self._by_ranks, out=whole.view(self.ranks, -1))
+        self._order.to_ranks(by_rails, whole)
 

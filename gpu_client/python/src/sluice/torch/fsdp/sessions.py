@@ -44,6 +44,7 @@ def open_channels(group: dist.ProcessGroup, arguments: Mapping[str, Any], wires:
         warnings.warn("fsdp.offload: all ranks of the model run on one host; torch reduces there by itself (SLUICE_HOSTS=off makes each rank a host)",
                       RuntimeWarning, stacklevel=5)
         return []
+    hosts = [sorted(host, key=ranks.__getitem__) for host in hosts]  # the order in which torch's group has them
     own_host = next((host for host in hosts if group.rank() in host), [])
     rail = [host[own_host.index(group.rank())] for host in hosts] or list(range(group.size()))
     agreed: list[Any] = [None] * group.size()
