@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +18,17 @@ namespace {
 
 constexpr unsigned kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr size_t kPageBytes = 4096;
+
+// Returns an error number. Beyond the limit of file sizes the kernel would end this process with SIGXFSZ.
+int allocate(int descriptor, size_t bytes) noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) return EFBIG;
+  int error = 0;
+  do {
+    error = ::posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  } while (error == EINTR);
+  return error;
+}
 
 }  // namespace
 
@@ -52,7 +64,11 @@ Result<Segment> Segment::create(const Geometry& geometry) {
   Segment segment(descriptor, geometry);
   if (descriptor < 0) return fail(Errc::kSystem, "cannot create " + segment.describe_error(error));
   // A hole would be filled at its first access, and without memory that access would be a SIGBUS.
-  const int allocated = ::posix_fallocate(descriptor, 0, static_cast<off_t>(segment.layout_.end));
+  const int allocated = allocate(descriptor, segment.layout_.end);
+  if (allocated == EFBIG) {
+    return fail(Errc::kSystem, "cannot allocate " + std::to_string(segment.layout_.end / kKiB) +
+                                   " KiB of shared memory: the limit of file sizes (ulimit -f) is lower");
+  }
   if (allocated != 0) return fail(Errc::kSystem, "cannot allocate " + segment.describe_error(allocated));
   if (::fcntl(descriptor, F_ADD_SEALS, kSeals) != 0)
     return fail(Errc::kSystem, "cannot seal " + segment.describe_error(errno));

@@ -1,6 +1,7 @@
 // What ends a session of ranks that share a host, or keeps it from beginning.
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,6 +70,24 @@ TEST_F(LocalFailure, ARankTwiceIsRefused) {
 
 TEST_F(LocalFailure, MoreRanksThanShareMemoryAreRefused) {
   EXPECT_THAT(create_session(options_for(0, 65)).error, StartsWith("65 ranks on one host; at most 64"));
+}
+
+// The kernel ends a process that allocates more, unless it asks first.
+TEST_F(LocalFailure, ALimitOfFileSizesBelowTheMemoryIsAnError) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit low{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  each_rank(2, [&](uint32_t rank) {
+    const Created c = create_session(options_for(rank, 2));
+    EXPECT_EQ(c.status, SLUICE_SYSTEM);
+    EXPECT_THAT(c.error, HasSubstr("the limit of file sizes (ulimit -f) is lower"));
+  });
+  EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  run(2, [](uint32_t /*rank*/, sluice_session* s) {
+    std::vector<float> x(8, 1);
+    EXPECT_EQ(sum(s, x), SLUICE_OK);
+  });
 }
 
 TEST_F(LocalFailure, RanksWithAnotherTokenOrNoneDoNotJoin) {
