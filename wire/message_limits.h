@@ -41,6 +41,8 @@ inline constexpr uint64_t kFeatureStore = uint64_t{1} << 11;       // of a reduc
 inline constexpr uint64_t kFeatureDrain = uint64_t{1} << 12;       // of a reducer: it accepts Purpose::kDrain
 // The session sums in the order wire::SumOrder::kTree.
 inline constexpr uint64_t kFeatureTreeOrder = uint64_t{1} << 13;
+// Of a reducer: it scans contributions, so it must get those of each rank and not the sums of hosts.
+inline constexpr uint64_t kFeatureHealth = uint64_t{1} << 14;
 // A peer offers both of these bits or neither.
 inline constexpr uint64_t kFaultToleranceFeatures = kFeatureResume | kFeatureViewChange;
 

@@ -30,7 +30,7 @@ class GatherRegistry {
   // Keeps the data of the rank of `hello`, whose proof is valid. With the last rank's data all ranks get
   // GATHERED. If the rank contradicts the others, every rank that waits is refused with the same error.
   void add(Connection& from, const wire::Hello& hello, const wire::Gather& gather, Nanos now);
-  // The error of a session in which some ranks use co-located reducers and others do not.
+  // The error of a session in which some ranks share hosts or use co-located reducers, and others do not.
   [[nodiscard]] static Error modes_differ(uint32_t without, uint32_t with);
   // A rank of the session joins it without GATHER. Returns the error for it if other ranks wait for it in a
   // GATHER, which are refused with the same error.
