@@ -35,7 +35,8 @@ struct HostedReducer {
 
   // Two ranks of a session in one process need two reducers.
   [[nodiscard]] bool can_serve(const LocalReducerRequest& r) const {
-    return host == r.host && requested_port == r.port && job == r.job && token == r.token && tls == r.tls &&
+    const bool is_at_port = requested_port == r.port || reducer->port() == r.port;
+    return host == r.host && is_at_port && job == r.job && token == r.token && tls == r.tls &&
            !sessions.contains(r.session);
   }
 };

@@ -6,7 +6,7 @@ interleaved rounds, in one test network with a rate-limited link for each host (
         --rate 200mbit --size 64M --json F
     hosts.py --sluice ... --peers ... --hosts 1 --ranks-per-host 2,4,8 --size 4K,64K,1M,16M,64M    one host, without a network or reducers
 
-Sluice is measured at the blocking calls of its C API, with each value of SLUICE_HOSTS in --sharing: with "on" a host sends its sum once,
+Sluice is measured at the blocking calls of its C API, with each value of SLUICE_HOSTS in --sharing: with "auto" a host sends its sum once,
 with "off" each rank sends all its data. Open MPI uses shared memory inside a host, and in openmpi-han also its hierarchical collectives.
 Collectives: allreduce, reduce_scatter, all_gather, and "both", a reduce-scatter and an all-gather at once as in a step of FSDP2. S is the
 size of the whole tensor, of which a rank has a part of equal size in all but allreduce.
@@ -66,7 +66,7 @@ class Case(TimedComparison):
         self.ranks_per_host = ranks_per_host
         self.collective = collective
         link_rate = (lambda _: bits_per_second(arguments.rate)) if arguments.hosts > 1 else None
-        sharing = arguments.sharing if arguments.hosts > 1 else ["on"]
+        sharing = arguments.sharing if arguments.hosts > 1 else ["auto"]
         sluice = [peers.SluiceLibrary(arguments.sluice, arguments.peers, reducers, share, link_rate) for share in sharing for reducers in arguments.reducers]
         # A ring of Open MPI exists for allreduce only.
         others = [entry for entry in compare.peers_of(arguments) if collective == "allreduce" or entry.name == "openmpi" or not entry.name.startswith("openmpi-r")]
@@ -141,7 +141,7 @@ def parse(argv=None):
     parser.add_argument("--hosts", type=positive, default=4, help="number of hosts H (default: 4)")
     parser.add_argument("--ranks-per-host", type=compare.list_of(positive), default=[2, 4, 8], metavar="L,...", help="default: 2,4,8")
     parser.add_argument("--reducers", type=compare.list_of(not_negative), metavar="K,...", help="pool widths (default: 0,2,4; with one host: 0)")
-    parser.add_argument("--sharing", type=compare.list_of(one_of(("on", "off"))), default=["on", "off"], metavar="VALUE,...", help="values of SLUICE_HOSTS (default: on,off)")
+    parser.add_argument("--sharing", type=compare.list_of(one_of(("auto", "off"))), default=["auto", "off"], metavar="VALUE,...", help="values of SLUICE_HOSTS (default: auto,off)")
     parser.add_argument("--collectives", type=compare.list_of(one_of(tuple(peers.TRANSFERS))), default=list(peers.TRANSFERS), metavar="NAME,...",
                         help=f"default: {','.join(peers.TRANSFERS)}")
     parser.add_argument("--rate", type=parse_rate, default="200mbit", help="rate of the link of each host and reducer in each direction (default: 200mbit)")

@@ -134,8 +134,8 @@ Result<engine::ColocationOptions> read_colocation(const sluice_options& o) {
 // Reads SLUICE_HOSTS, which allows ranks that share a host to use its memory.
 Result<bool> read_hosts_variable() {
   const std::string value = variable_or("SLUICE_HOSTS", "auto");
-  if (value == "auto" || value == "off" || value == "on") return value != "off";
-  return invalid("variable SLUICE_HOSTS: \"" + value + "\": expected auto, on or off");
+  if (value == "auto" || value == "off") return value != "off";
+  return invalid("variable SLUICE_HOSTS: \"" + value + "\": expected auto or off");
 }
 
 // Finds the reducers for a caller that named none: from SLUICE_REDUCERS or from the platform. None is an
@@ -160,8 +160,8 @@ bool is_on_one_host(const engine::SessionOptions& options) noexcept {
   return options.join.reducers.empty() && !can_run_without_pool(options.join.colocation);
 }
 
-bool shares_hosts_with_a_pool() {
-  return variable_or("SLUICE_HOSTS", "auto") == "on";
+bool may_share_hosts() {
+  return variable_or("SLUICE_HOSTS", "auto") != "off";
 }
 
 sluice_options default_options() noexcept {

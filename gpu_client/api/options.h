@@ -21,7 +21,7 @@ namespace sluice::api {
 [[nodiscard]] bool is_on_one_host(const engine::SessionOptions& options) noexcept;
 
 // True when ranks that share a host use its memory in sessions with reducers or a meeting point too.
-[[nodiscard]] bool shares_hosts_with_a_pool();
+[[nodiscard]] bool may_share_hosts();
 
 [[nodiscard]] sluice_stream_options default_stream_options() noexcept;
 

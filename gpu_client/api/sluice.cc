@@ -42,18 +42,17 @@ sluice_status report_result(const sluice::Result<T>& result, char* error, size_t
 }
 
 Result<std::unique_ptr<CollectiveSession>> create_session(SessionOptions options) {
+  using sluice::local::HostAgreement;
   using sluice::local::LocalSession;
-  using sluice::local::Topology;
-  const uint32_t ranks = options.join.identity.ranks;
-  if (sluice::api::is_on_one_host(options))
-    return LocalSession::create(std::move(options), Topology::of_one_host(ranks));
-  if (sluice::api::shares_hosts_with_a_pool() && ranks > 1) {
-    auto topology = sluice::local::agree_hosts(options.join);
-    if (!topology) return tl::unexpected(topology.error());
-    // Without a pool, the members of each rail would need a place to meet.
-    const bool can_join_rails = topology->hosts() == 1 || !options.join.reducers.empty();
-    if (topology->rails > 1 && can_join_rails)
-      return LocalSession::create(std::move(options), std::move(*topology));
+  if (sluice::api::is_on_one_host(options)) return LocalSession::create_on_one_host(std::move(options));
+  if (sluice::api::may_share_hosts() && options.join.identity.ranks > 1) {
+    auto agreement = HostAgreement::reach(options.join, options.device_memory);
+    if (!agreement) return tl::unexpected(agreement.error());
+    if (agreement->shares_memory()) {
+      auto session = LocalSession::create(options, *agreement);
+      if (!session || *session) return session;
+    }
+    agreement->hand_over_reducer(options.join);
   }
   return sluice::engine::Session::create(std::move(options));
 }

@@ -8,7 +8,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <memory>
+#include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -16,26 +17,29 @@
 #include "gpu_client/engine/base/peer_error.h"
 #include "gpu_client/engine/base/session_log.h"
 #include "gpu_client/engine/join/colocation_agreement.h"
-#include "gpu_client/engine/join/gather.h"
+#include "gpu_client/local/segment.h"
 #include "transport/tcp/address.h"
 #include "wire/sha256.h"
 
 namespace sluice::local {
 namespace {
 
-constexpr uint8_t kRound = 0;
+constexpr uint8_t kHostsRound = 0;
+constexpr uint8_t kMemoryRound = 3;  // 1 and 2 belong to the agreement on co-located reducers
 constexpr size_t kMaxHostName = 64;
 
-// What a rank tells the others. Ranks with equal `host` can share memory.
-struct HostInfo {
+// Round 3: kOk, or why the ranks of this host cannot share memory.
+struct MemoryOutcome {
   static constexpr bool kMayGrow = true;
-  std::array<uint8_t, 16> host{}, machine{};
-  std::string name{};     // SLUICE_HOST_ID
-  std::string address{};  // for messages
-  static void visit(auto& m, auto& v) {
-    v(m.host), v(m.machine), v.text(m.name, kMaxHostName), v.text(m.address, 46);
-  }
+  Errc code = Errc::kOk;
+  std::string text{};
+  static void visit(auto& m, auto& v) { v(m.code), v.text(m.text, 200); }
 };
+
+// Of all errors of meet(), those that the network does not have.
+bool is_about_memory(Errc code) {
+  return code == Errc::kSystem || code == Errc::kUnsupported || code == Errc::kExhausted;
+}
 
 std::array<uint8_t, 16> digest_of(const std::string& text) {
   const wire::Digest digest = wire::sha256(std::as_bytes(std::span(text)));
@@ -97,82 +101,149 @@ void log_separated(const std::vector<HostInfo>& infos, const engine::Identity& i
   }
 }
 
-class Agreement {
- public:
-  explicit Agreement(const engine::JoinOptions& options) : options_(options), identity_(options.identity) {}
+Topology flat(uint32_t ranks) {
+  std::vector<uint32_t> host_of(ranks);
+  std::iota(host_of.begin(), host_of.end(), 0U);
+  return Topology(std::move(host_of));
+}
 
-  Result<Topology> run() {
-    auto info = this_host();
-    if (!info) return tl::unexpected(info.error());
-    auto meeting = meeting_point();
-    if (!meeting) return tl::unexpected(meeting.error());
-    if (!*meeting) return flat();
-    auto infos = exchange(**meeting, *info);
-    if (!infos) return tl::unexpected(infos.error());
-    if (auto checked = check_names(*infos); !checked) return tl::unexpected(checked.error());
-    log_separated(*infos, identity_);
-    std::vector<uint32_t> host_of;
-    std::map<std::array<uint8_t, 16>, uint32_t> numbers;
-    for (const HostInfo& i : *infos)
-      host_of.push_back(numbers.try_emplace(i.host, static_cast<uint32_t>(numbers.size())).first->second);
-    return Topology(std::move(host_of));
+Topology topology_of(const std::vector<HostInfo>& infos) {
+  std::vector<uint32_t> host_of;
+  std::map<std::array<uint8_t, 16>, uint32_t> numbers;
+  for (const HostInfo& i : infos)
+    host_of.push_back(numbers.try_emplace(i.host, static_cast<uint32_t>(numbers.size())).first->second);
+  return Topology(std::move(host_of));
+}
+
+// The reducer with the least id. Nothing if a reducer does not know GATHER, or scans the contributions of
+// each rank: then no rank calls it.
+Result<std::optional<config::Endpoint>> meeting_point_at_pool(const engine::JoinOptions& options) {
+  const Nanos deadline = monotonic_now() + options.connect_timeout;
+  const config::Endpoint* least = nullptr;
+  uint64_t least_id = 0;
+  bool is_possible = true;
+  for (const config::Endpoint& reducer : options.reducers) {
+    auto g = engine::connect_and_handshake(reducer, options.identity, wire::Purpose::kControl, 0, 0, deadline);
+    if (!g) return tl::unexpected(g.error());
+    is_possible &= (g->welcome.features & (wire::kFeatureGather | wire::kFeatureHealth)) == wire::kFeatureGather;
+    if (least != nullptr && g->welcome.reducer >= least_id) continue;
+    least = &reducer;
+    least_id = g->welcome.reducer;
   }
-
- private:
-  [[nodiscard]] Topology flat() const {
-    std::vector<uint32_t> host_of(identity_.ranks);
-    for (uint32_t rank = 0; rank < identity_.ranks; ++rank) host_of[rank] = rank;
-    return Topology(std::move(host_of));
-  }
-
-  // Nothing if a reducer does not know GATHER: then none of the ranks calls it.
-  Result<std::optional<config::Endpoint>> meeting_point() {
-    if (options_.reducers.empty()) {
-      const config::Endpoint& at = options_.colocation.rendezvous;
-      if (identity_.rank == 0) {
-        // A host may know itself by a name that others resolve differently.
-        auto own = engine::start_local_reducer(options_, identity_,
-                                               transport::tcp::is_numeric(at.host) ? at.host : "", at.port);
-        if (!own) return add_context("co-located reducer at SLUICE_RENDEZVOUS", own.error());
-        own_ = std::move(*own);
-      }
-      return std::optional(at);
-    }
-    const Nanos deadline = monotonic_now() + options_.connect_timeout;
-    const config::Endpoint* least = nullptr;
-    uint64_t least_id = 0;
-    bool all_gather = true;
-    for (const config::Endpoint& reducer : options_.reducers) {
-      auto g = engine::connect_and_handshake(reducer, identity_, wire::Purpose::kControl, 0, 0, deadline);
-      if (!g) return tl::unexpected(g.error());
-      all_gather &= (g->welcome.features & wire::kFeatureGather) != 0;
-      if (least != nullptr && g->welcome.reducer >= least_id) continue;
-      least = &reducer;
-      least_id = g->welcome.reducer;
-    }
-    if (!all_gather) return std::optional<config::Endpoint>();
-    return std::optional(*least);
-  }
-
-  Result<std::vector<HostInfo>> exchange(const config::Endpoint& at, HostInfo& own) {
-    const bool in_worker = options_.reducers.empty();
-    const Nanos timeout =
-        in_worker ? std::max(options_.connect_timeout, options_.join_timeout) : options_.connect_timeout;
-    auto gather = engine::GatherConnection::open(at, identity_, in_worker, monotonic_now() + timeout);
-    if (!gather) return tl::unexpected(gather.error());
-    own.address = gather->local_address();
-    return gather->gather_messages(kRound, own, options_.join_timeout);
-  }
-
-  const engine::JoinOptions& options_;
-  const engine::Identity& identity_;
-  std::unique_ptr<colocated::LocalReducer> own_;  // where the ranks meet without dedicated reducers
-};
+  if (!is_possible) return std::optional<config::Endpoint>();
+  return std::optional(*least);
+}
 
 }  // namespace
 
-Result<Topology> agree_hosts(const engine::JoinOptions& options) {
-  return Agreement(options).run();
+Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, bool device_memory) {
+  const engine::Identity& identity = options.identity;
+  HostAgreement out(options, flat(identity.ranks));
+  auto info = this_host();
+  if (!info) return tl::unexpected(info.error());
+  const bool in_worker = options.reducers.empty();
+  config::Endpoint at = options.colocation.rendezvous;
+  if (!in_worker) {
+    auto reducer = meeting_point_at_pool(options);
+    if (!reducer) return tl::unexpected(reducer.error());
+    if (!*reducer) return out;
+    at = std::move(**reducer);
+  } else if (identity.rank == 0) {
+    // A host may know itself by a name that others resolve differently.
+    auto own =
+        engine::start_local_reducer(options, identity, transport::tcp::is_numeric(at.host) ? at.host : "", at.port);
+    if (!own) return add_context("co-located reducer at SLUICE_RENDEZVOUS", own.error());
+    out.reducer_ = std::move(*own);
+  }
+  const Nanos timeout =
+      in_worker ? std::max(options.connect_timeout, options.join_timeout) : options.connect_timeout;
+  auto gather = engine::GatherConnection::open(at, identity, in_worker, monotonic_now() + timeout);
+  if (!gather) return tl::unexpected(gather.error());
+  out.gather_ = std::make_unique<engine::GatherConnection>(std::move(*gather));
+  info->address = out.gather_->local_address();
+  info->device_memory = device_memory ? 1 : 0;
+  // Any rank but those of host 0 can do without; who these are is not known yet.
+  if (in_worker && identity.rank != 0) {
+    if (auto own = engine::start_local_reducer(options, identity, info->address, 0)) out.reducer_ = std::move(*own);
+  }
+  if (out.reducer_) info->port = out.reducer_->port();
+  auto infos = out.gather_->gather_messages(kHostsRound, *info, options.join_timeout);
+  if (!infos) return tl::unexpected(infos.error());
+  SLUICE_RETURN_IF_ERROR(check_names(*infos));
+  log_separated(*infos, identity);
+  out.topology_ = topology_of(*infos);
+  out.infos_ = std::move(*infos);
+  return out;
+}
+
+bool HostAgreement::shares_memory() const {
+  if (topology_.rails <= 1 || topology_.rails > kMaxRanks) return false;
+  // Memory that only the cards can access cannot be summed by the host's processors.
+  if (std::ranges::any_of(infos_, [](const HostInfo& i) { return i.device_memory != 0; })) return false;
+  if (topology_.hosts() == 1 || !options_->reducers.empty()) return true;
+  for (uint32_t rail = 0; rail < topology_.rails; ++rail) {
+    const HostInfo& first = infos_[first_member(rail)];
+    const auto address = config::parse_endpoints(config::to_string({.host = first.address, .port = first.port}));
+    if (first.port == 0 || !address || address->size() != 1) return false;
+  }
+  return true;
+}
+
+config::Endpoint HostAgreement::rail_meeting_point(uint32_t rail) const {
+  const Rank first = first_member(rail);
+  if (first == 0) return options_->colocation.rendezvous;
+  return {.host = infos_[first].address, .port = infos_[first].port};
+}
+
+void HostAgreement::hand_over_reducer(engine::JoinOptions& options) {
+  if (!reducer_) return;
+  // A std::function must be copyable.
+  auto place = std::make_shared<std::unique_ptr<colocated::LocalReducer>>(std::move(reducer_));
+  options.colocation.start_reducer =
+      [place, session = options.identity.session, start = std::move(options.colocation.start_reducer)](
+          const colocated::LocalReducerRequest& request) -> Result<std::unique_ptr<colocated::LocalReducer>> {
+    const bool is_there = *place != nullptr && request.session == session;
+    if (is_there && (request.port == 0 || request.port == (*place)->port())) return std::move(*place);
+    return start(request);
+  };
+}
+
+Result<bool> HostAgreement::conclude(const Result<void>& met) {
+  MemoryOutcome own;
+  if (!met) {
+    if (!is_about_memory(met.error().code)) return tl::unexpected(met.error());
+    own.code = met.error().code;
+    own.text = engine::replace_control_characters(met.error().text.substr(0, 200));
+  }
+  auto all = gather_->gather_messages(kMemoryRound, own, options_->join_timeout);
+  if (!all) return tl::unexpected(all.error());
+  const auto refused = std::ranges::find_if(*all, [](const MemoryOutcome& o) { return o.code != Errc::kOk; });
+  if (refused == all->end()) {
+    log_hosts();
+    return true;
+  }
+  if (options_->identity.rank == 0) {
+    const auto rank = static_cast<Rank>(refused - all->begin());
+    engine::SessionLog(options_->identity.session, 0)
+        .warn("no host shares memory, so each rank sends its data: on the host of " + rank_at(infos_, rank) +
+              ", " + engine::replace_control_characters(refused->text));
+  }
+  return false;
+}
+
+void HostAgreement::log_hosts() const {
+  const engine::Identity& identity = options_->identity;
+  if (identity.rank != 0) return;
+  const std::string ranks = std::to_string(identity.ranks) + " ranks ";
+  const engine::SessionLog log(identity.session, 0);
+  if (topology_.hosts() == 1) {
+    log.info("all " + ranks + "share this host and its memory; " +
+             (options_->reducers.empty() ? "nothing is sent"
+                                         : "the reducers get no data (SLUICE_HOSTS=off sends it)"));
+  } else {
+    log.info(ranks + "on " + std::to_string(topology_.hosts()) + " hosts; each host sends its sum once, on " +
+             std::to_string(topology_.rails) + " rails");
+  }
 }
 
 }  // namespace sluice::local

@@ -1,18 +1,73 @@
-// agree_hosts() makes all ranks of a session agree on which of them share a host. It uses GATHER at the
-// dedicated reducer with the least id, or without one at rank 0's (protocol.md section 5, round 0).
+// Class HostAgreement makes all ranks of a session agree on which of them share a host, before any of them
+// joins. It uses GATHER at the dedicated reducer with the least id, or without one at rank 0's reducer
+// (protocol.md section 5, rounds 0 and 3). Without dedicated reducers, it also finds a meeting point for each
+// rail: a reducer in the process of the rail's first member.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/result.h"
+#include "gpu_client/engine/join/gather.h"
 #include "gpu_client/engine/join/join.h"
 #include "gpu_client/local/topology.h"
 
 namespace sluice::local {
 
-// Blocks until all ranks have called it, with the join timeout. Returns a topology in which each rank is a
-// host of its own where a reducer is of a release without GATHER. Errors: those of the handshakes, of GATHER,
-// and kMismatch for ranks of different machines with the same SLUICE_HOST_ID, with both addresses.
-[[nodiscard]] Result<Topology> agree_hosts(const engine::JoinOptions& options);
+// What a rank tells the others in round 0. Ranks with equal `host` can share memory.
+struct HostInfo {
+  static constexpr bool kMayGrow = true;
+  std::array<uint8_t, 16> host{}, machine{};
+  std::string name{};         // SLUICE_HOST_ID
+  std::string address{};      // of this rank
+  uint16_t port = 0;          // of its reducer, without dedicated ones; 0: it has none
+  uint8_t device_memory = 0;  // 1: its network cards shall access its GPU's memory
+  static void visit(auto& m, auto& v) {
+    v(m.host), v(m.machine), v.text(m.name, 64), v.text(m.address, 46), v(m.port), v(m.device_memory);
+  }
+};
+
+class HostAgreement {
+ public:
+  // Blocks until all ranks have called it, with the join timeout. Where a reducer is of a release without
+  // GATHER, each rank is a host of its own. Errors: those of the handshakes, of GATHER and of rank 0's
+  // reducer; kMismatch for ranks of different machines with the same SLUICE_HOST_ID, with both addresses.
+  [[nodiscard]] static Result<HostAgreement> reach(const engine::JoinOptions& options, bool device_memory);
+
+  [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
+  // Whether the ranks of each host shall share its memory: the same on all ranks.
+  [[nodiscard]] bool shares_memory() const;
+
+  // Tells the other hosts whether the ranks of this one share memory now, and blocks until all have told. On
+  // false, memory was refused somewhere, which rank 0 has logged: then no host shares memory. Errors: that of
+  // this rank, if it isn't about memory; those of GATHER.
+  [[nodiscard]] Result<bool> conclude(const Result<void>& met);
+
+  // Where the members of a rail meet without dedicated reducers. While this object lives, the rail's first
+  // member has a reducer there, which serves the rail from its join on.
+  [[nodiscard]] config::Endpoint rail_meeting_point(uint32_t rail) const;
+
+  // Gives the place at this rank's reducer to the session that `options` will join instead: other ranks may
+  // still be about to read what they got there.
+  void hand_over_reducer(engine::JoinOptions& options);
+
+ private:
+  explicit HostAgreement(const engine::JoinOptions& options, Topology topology)
+      : options_(&options), topology_(std::move(topology)) {}
+  [[nodiscard]] Rank first_member(uint32_t rail) const {
+    return topology_.ranks_of[0][topology_.server_of(rail, 0)];
+  }
+  void log_hosts() const;
+
+  const engine::JoinOptions* options_;  // outlives the object
+  Topology topology_;
+  std::vector<HostInfo> infos_;                       // by rank; empty if no rank was asked
+  std::unique_ptr<colocated::LocalReducer> reducer_;  // of this rank; null with dedicated reducers
+  std::unique_ptr<engine::GatherConnection> gather_;
+};
 
 }  // namespace sluice::local

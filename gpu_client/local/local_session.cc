@@ -259,39 +259,25 @@ engine::SessionStats LocalSession::stats() {
     s.bytes_copied += r.bytes_copied;
     s.rdma_lanes += r.rdma_lanes;
     s.recovery = r.recovery;
+    if (r.waiting.missing_ranks > s.waiting.missing_ranks) s.waiting = r.waiting;
   }
+  // A rail waits for hosts: named by the rank that serves it there.
+  if (s.waiting.missing_ranks > 0 && s.waiting.first_rank < topology_.hosts())
+    s.waiting.first_rank = topology_.ranks_of[s.waiting.first_rank].front();
   s.bytes_copied += counters.bytes_copied.load(std::memory_order_relaxed);
   const Nanos now = monotonic_now();
   const bool is_open = table_->open_count() > 0;
   s.longest_stall = stall_meter_.longest(stage_->pieces_done(), is_open, now);
   if (is_open) {
     uint32_t first = 0;
-    s.waiting.missing_ranks = stage_->count_missing(first, [](uint32_t) { return true; });
-    if (s.waiting.missing_ranks > 0) s.waiting.first_rank = topology_.ranks_of[host_][first];
+    if (const uint32_t missing = stage_->count_missing(first, [](uint32_t) { return true; }); missing > 0) {
+      s.waiting.missing_ranks = missing;
+      s.waiting.first_rank = topology_.ranks_of[host_][first];
+    }
     s.waiting.waited_ms =
         static_cast<uint32_t>(stall_meter_.current(stage_->pieces_done(), true, now) / kMillisecond);
   }
   return s;
-}
-
-// Each rail has a first member of its own, so all ranks must call this.
-Result<void> LocalSession::set_reducers(std::optional<config::Pool> pool) {
-  if (rails_.empty()) {
-    return fail(Errc::kUnsupported,
-                "reducers cannot be changed: the session uses none, its ranks share a host");
-  }
-  for (const auto& rail : rails_) {
-    if (rail == nullptr) continue;
-    if (auto set = rail->set_reducers(pool); !set) return set;
-  }
-  return {};
-}
-
-std::vector<config::Endpoint> LocalSession::usable_reducers() const {
-  for (const auto& rail : rails_) {
-    if (rail != nullptr) return rail->usable_reducers();
-  }
-  return rails_.empty() ? std::vector<config::Endpoint>() : options_.join.reducers;
 }
 
 Result<void> LocalSession::register_device_memory(std::span<std::byte> /*bytes*/,

@@ -33,12 +33,18 @@
 
 namespace sluice::local {
 
+class HostAgreement;
+
 class LocalSession final : public engine::CollectiveSession {
  public:
-  // Blocks until all ranks have come, as meet() and engine::Session::create() do. With one host, the options
-  // about reducers, connections and results have no effect.
-  [[nodiscard]] static Result<std::unique_ptr<LocalSession>> create(engine::SessionOptions options,
-                                                                    Topology topology);
+  // Blocks until all ranks have come, as meet() and engine::Session::create() do. The options about
+  // reducers, connections and results have no effect with one host. Returns null where a host refuses to
+  // share memory: then all ranks get null, and can join a session of the network.
+  [[nodiscard]] static Result<std::unique_ptr<LocalSession>> create(const engine::SessionOptions& options,
+                                                                    HostAgreement& agreement);
+  // The same for ranks that have neither reducers nor a meeting point, so they must be on this host.
+  [[nodiscard]] static Result<std::unique_ptr<LocalSession>> create_on_one_host(
+      engine::SessionOptions options);
   // Without close() or abort() the other ranks see the loss of this rank.
   ~LocalSession() override;
   LocalSession(const LocalSession&) = delete;
@@ -76,10 +82,15 @@ class LocalSession final : public engine::CollectiveSession {
   LocalSession(engine::SessionOptions options, Topology topology);
 
   // local_session_create.cc
+  [[nodiscard]] Result<void> meet_host();
   [[nodiscard]] Result<void> begin(Segment segment);
-  [[nodiscard]] Result<void> join_rails();
-  [[nodiscard]] engine::SessionOptions rail_options(uint32_t rail) const;
   [[nodiscard]] Result<void> confirm();
+
+  // local_session_rails.cc
+  [[nodiscard]] Result<void> join_rails(const HostAgreement& agreement);
+  [[nodiscard]] engine::SessionOptions rail_options(uint32_t rail) const;
+  void check_rails() noexcept;
+  void follow_pool();
 
   void run_thread() noexcept;
   void stop_thread() noexcept;
@@ -101,7 +112,6 @@ class LocalSession final : public engine::CollectiveSession {
   // local_session_end.cc
   void check_failures() noexcept;
   void check_peers();
-  void check_rails() noexcept;
   void check_deadline(Nanos now) noexcept;
   void end_here(Errc code, const std::string& text, Errc code_for_rails) noexcept;
   void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;
@@ -122,6 +132,7 @@ class LocalSession final : public engine::CollectiveSession {
   std::optional<Stage> stage_;
   Rails rails_;  // end before the stage, which they call
   std::atomic<bool> are_rails_complete_{false};
+  uint32_t pool_version_ = 0;  // of the list that the rails have; belongs to the thread that makes progress
   std::optional<PeerWatch> watch_;
 
   std::mutex submission_;  // guards the table's open(), find() and release()

@@ -1,40 +1,56 @@
 // How a LocalSession begins: the ranks of each host meet, then the rails join.
-#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "core/clock.h"
 #include "gpu_client/engine/base/thread.h"
-#include "gpu_client/engine/session/session.h"
+#include "gpu_client/local/host_agreement.h"
 #include "gpu_client/local/local_session.h"
 #include "gpu_client/local/meeting.h"
-#include "wire/sha256.h"
 
 namespace sluice::local {
 
-Result<std::unique_ptr<LocalSession>> LocalSession::create(engine::SessionOptions options,
-                                                           Topology topology) {
-  const uint32_t ranks = topology.local_ranks(topology.host_of[options.join.identity.rank]);
+Result<std::unique_ptr<LocalSession>> LocalSession::create_on_one_host(engine::SessionOptions options) {
+  const uint32_t ranks = options.join.identity.ranks;
   if (ranks > kMaxRanks) {
     return fail(Errc::kTooMany, std::to_string(ranks) + " ranks on one host; at most " +
                                     std::to_string(kMaxRanks) + " share its memory");
   }
-  std::unique_ptr<LocalSession> session(new LocalSession(std::move(options), std::move(topology)));
-  const engine::JoinOptions& join = session->options_.join;
-  const Topology& t = session->topology_;
-  const MeetingPlan plan{
-      .topology = t,
-      .geometry = t.hosts() == 1 ? Geometry::of_one_host(ranks) : Geometry::of_several_hosts(ranks, t.rails),
-      .timeout = join.join_timeout};
-  auto done = meet(join.identity, plan, [&](Segment segment) { return session->begin(std::move(segment)); });
-  if (done && t.hosts() > 1) {
-    done = session->join_rails();
-    // The ranks of this host must not wait for a rail that does not come.
-    if (!done) session->end_for_all(done.error().code, done.error().text, done.error().code);
-    if (done) done = session->confirm();
+  std::unique_ptr<LocalSession> session(
+      new LocalSession(std::move(options), Topology::of_one_host(ranks)));
+  if (auto met = session->meet_host(); !met) return tl::unexpected(met.error());
+  return session;
+}
+
+Result<std::unique_ptr<LocalSession>> LocalSession::create(const engine::SessionOptions& options,
+                                                           HostAgreement& agreement) {
+  std::unique_ptr<LocalSession> session(new LocalSession(options, agreement.topology()));
+  const auto met = session->meet_host();
+  const auto agreed = agreement.conclude(met);
+  if (!agreed || !*agreed) {
+    // The other ranks of this host do the same, so none sees the loss of another.
+    if (met) static_cast<void>(session->close(monotonic_now() + kSecond));
+    if (!agreed) return tl::unexpected(agreed.error());
+    return nullptr;
   }
+  Result<void> done;
+  if (session->topology_.hosts() > 1) done = session->join_rails(agreement);
+  // The ranks of this host must not wait for a rail that does not come.
+  if (!done) session->end_for_all(done.error().code, done.error().text, done.error().code);
+  if (done) done = session->confirm();
   if (!done) return tl::unexpected(done.error());
   return session;
+}
+
+Result<void> LocalSession::meet_host() {
+  const engine::JoinOptions& join = options_.join;
+  const uint32_t ranks = topology_.local_ranks(host_);
+  const MeetingPlan plan{.topology = topology_,
+                         .geometry = topology_.hosts() == 1
+                                         ? Geometry::of_one_host(ranks)
+                                         : Geometry::of_several_hosts(ranks, topology_.rails),
+                         .timeout = join.join_timeout};
+  return meet(join.identity, plan, [this](Segment segment) { return begin(std::move(segment)); });
 }
 
 Result<void> LocalSession::begin(Segment segment) {
@@ -51,35 +67,7 @@ Result<void> LocalSession::begin(Segment segment) {
   return *watch_begun_;
 }
 
-// In the order of the rails, on all ranks: so no rail waits for one that waits for it.
-Result<void> LocalSession::join_rails() {
-  for (uint32_t rail = 0; rail < topology_.rails; ++rail) {
-    if (topology_.server_of(rail, host_) != topology_.local_of[rank()]) continue;
-    auto joined = engine::Session::create(rail_options(rail));
-    if (!joined) return add_context("rail " + std::to_string(rail), joined.error());
-    rails_[rail] = std::move(*joined);
-  }
-  are_rails_complete_.store(true, std::memory_order_release);
-  return {};
-}
-
-engine::SessionOptions LocalSession::rail_options(uint32_t rail) const {
-  engine::SessionOptions o = options_;
-  std::string name = "sluice rail " + std::to_string(rail) + " of ";
-  name.append(o.join.identity.session.bytes.begin(), o.join.identity.session.bytes.end());
-  const wire::Digest digest = wire::sha256(std::as_bytes(std::span(name)));
-  engine::Identity& identity = o.join.identity;
-  std::copy_n(digest.begin(), identity.session.bytes.size(), identity.session.bytes.begin());
-  identity.rank = host_;
-  identity.ranks = topology_.hosts();
-  o.join.colocation.rails = topology_.rails;
-  o.own_thread = true;
-  o.device_memory = false;
-  o.op_timeout = 0;  // this session has one of its own
-  return o;
-}
-
-// An operation of all ranks: succeeds only if all have joined their rails.
+// An operation of all ranks: succeeds only if all have joined their rails and know the agreement.
 Result<void> LocalSession::confirm() {
   uint8_t byte = 0;
   engine::OpRequest request{.send = reinterpret_cast<std::byte*>(&byte),

@@ -80,22 +80,7 @@ void LocalSession::check_peers() {
                     Errc::kRankLeft);
   }
   check_rails();
-}
-
-void LocalSession::check_rails() noexcept {
-  if (!are_rails_complete_.load(std::memory_order_acquire)) return;
-  try {
-    for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
-      if (rails_[rail] == nullptr) continue;
-      if (const Errc code = rails_[rail]->code(); code != Errc::kOk)
-        return end_for_all(code, "rail " + std::to_string(rail) + ": " + rails_[rail]->reason(), code);
-    }
-    // The rail lives, but has refused a piece.
-    if (const Errc code = stage_->rail_status().code(); code != Errc::kOk)
-      end_for_all(code, "a rail refused a piece: " + std::string(to_string(code)), code);
-  } catch (const std::exception&) {  // out of memory for the text
-    end_for_all(Errc::kExhausted, {}, Errc::kExhausted);
-  }
+  follow_pool();
 }
 
 void LocalSession::check_deadline(Nanos now) noexcept {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -32,10 +33,40 @@ int allocate(int descriptor, size_t bytes) noexcept {
 
 }  // namespace
 
+void PoolRecord::write(const std::string& list) noexcept {
+  const uint32_t before = version.load(std::memory_order_relaxed);
+  version.store(before | 1, std::memory_order_seq_cst);
+  for (size_t i = 0; i <= list.size() / sizeof(uint64_t); ++i) {
+    uint64_t word = 0;  // the last one ends the text
+    const size_t at = i * sizeof word;
+    std::memcpy(&word, list.data() + at, std::min(sizeof word, list.size() - at));
+    text[i].store(word, std::memory_order_seq_cst);
+  }
+  version.store((before | 1) + 1, std::memory_order_seq_cst);
+}
+
+bool PoolRecord::read(uint32_t& seen, std::string& list) const {
+  const uint32_t now = version.load(std::memory_order_seq_cst);
+  if (now == seen || now % 2 != 0) return false;
+  list.clear();
+  for (const std::atomic<uint64_t>& part : text) {
+    const uint64_t word = part.load(std::memory_order_seq_cst);
+    std::array<char, sizeof word> bytes{};
+    std::memcpy(bytes.data(), &word, sizeof word);
+    const size_t length = ::strnlen(bytes.data(), bytes.size());
+    list.append(bytes.data(), length);
+    if (length < bytes.size()) break;
+  }
+  if (version.load(std::memory_order_seq_cst) != now) return false;
+  seen = now;
+  return true;
+}
+
 Segment::Layout::Layout(const Geometry& g) noexcept {
   const size_t count = g.ranks;
   const size_t pieces = g.slots * g.stride();
-  processes = sizeof(FailureRecord);
+  pool = sizeof(FailureRecord);
+  processes = pool + sizeof(PoolRecord);
   doorbells = round_up(processes + count * sizeof(std::atomic<int32_t>), alignof(Doorbell));
   slots = doorbells + count * sizeof(Doorbell);
   arrivals = slots + g.slots * sizeof(PieceSlot);
@@ -118,6 +149,10 @@ void Segment::close_descriptor() noexcept {
 
 FailureRecord& Segment::failure() const noexcept {
   return at<FailureRecord>(0);
+}
+
+PoolRecord& Segment::pool() const noexcept {
+  return at<PoolRecord>(layout_.pool);
 }
 
 std::atomic<int32_t>& Segment::process(Rank rank) const noexcept {

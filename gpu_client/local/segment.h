@@ -101,6 +101,19 @@ struct alignas(64) FailureRecord {
   std::array<char, kMaxFailureText> text{};
 };
 
+inline constexpr size_t kMaxPoolText = 32 * kKiB;
+
+// The list of reducers that rank 0 has set last, for the ranks of its host. One writer; a reader that meets a
+// write gets the list at its next try. Words, so that a torn read is no data race.
+struct alignas(64) PoolRecord {
+  std::atomic<uint32_t> version{0};  // odd while rank 0 writes
+  std::array<std::atomic<uint64_t>, kMaxPoolText / sizeof(uint64_t)> text{};
+
+  void write(const std::string& list) noexcept;  // shorter than kMaxPoolText
+  // Returns false if the list is that of `seen`, or incomplete. Else sets both.
+  [[nodiscard]] bool read(uint32_t& seen, std::string& list) const;
+};
+
 class Segment {
  public:
   // Creates a segment for 1..kMaxRanks ranks, and its descriptor. Errors: kSystem with the size and
@@ -121,6 +134,7 @@ class Segment {
   [[nodiscard]] uint32_t ranks() const noexcept { return geometry_.ranks; }
 
   [[nodiscard]] FailureRecord& failure() const noexcept;
+  [[nodiscard]] PoolRecord& pool() const noexcept;
   [[nodiscard]] std::atomic<int32_t>& process(Rank rank) const noexcept;  // id, as its rank sees it
   [[nodiscard]] Doorbell& doorbell(Rank rank) const noexcept;
   [[nodiscard]] PieceSlot& slot(uint32_t slot) const noexcept;
@@ -134,7 +148,7 @@ class Segment {
   // Offsets of the parts, in their order in memory. The failure record comes first.
   struct Layout {
     explicit Layout(const Geometry& geometry) noexcept;
-    size_t processes, doorbells, slots, arrivals, lives, contributions, results, end;
+    size_t pool, processes, doorbells, slots, arrivals, lives, contributions, results, end;
   };
   Segment(int descriptor, const Geometry& geometry) noexcept
       : geometry_(geometry), layout_(geometry), descriptor_(descriptor) {}

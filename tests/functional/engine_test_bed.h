@@ -50,6 +50,9 @@ inline Created create(const sluice_options& options) {
 
 class EngineTestBed : public ::testing::Test {
  protected:
+  // Ranks stand for hosts: else those of this process would share its memory, and the reducers get nothing.
+  EngineTestBed() { ::setenv("SLUICE_HOSTS", "off", 1); }
+
   static reducer::ReducerOptions reducer_options() {
     reducer::ReducerOptions o;
     o.listen_port = 0;

@@ -64,7 +64,7 @@ class Rows(unittest.TestCase):
         arguments = hosts.parse([*REQUIRED, "--hosts", str(hosts_count), "--collectives", collective, "--size", str(size)] + (["--reducers", "4"] if hosts_count > 1 else []))
         with contextlib.redirect_stdout(io.StringIO()):  # the drivers do not exist
             case = hosts.Case(arguments, SimpleNamespace(), Path(), 2, collective)
-        case.entries = [entry for entry in (peers.SluiceLibrary("sluice", "drivers", arguments.reducers[0], "on"), *map(lambda name: peers.peer(name, "drivers"), hosts.PEERS))]
+        case.entries = [entry for entry in (peers.SluiceLibrary("sluice", "drivers", arguments.reducers[0], "auto"), *map(lambda name: peers.peer(name, "drivers"), hosts.PEERS))]
         return case
 
     def test_a_row_compares_with_the_bound_and_the_best_peer(self):
@@ -81,7 +81,7 @@ class Rows(unittest.TestCase):
         self.assertEqual([row["entry"] for row in rows], ["sluice, 4 reducers", "gloo-ring", "openmpi"])
         for key, expected in (("time", 1.2), ("least_time", 1.1), ("bound", 1), ("over_bound", 1.2), ("sent", 1.02), ("sent_over_bound", 1.02), ("best_peer_over_this", 1.25)):
             self.assertAlmostEqual(ours[key], expected, places=5, msg=key)
-        self.assertEqual((ours["runs"], ours["ranks_per_host"], ours["best_peer"], ours["reducers"], ours["sharing"]), (4, 2, "gloo-ring", 4, "on"))
+        self.assertEqual((ours["runs"], ours["ranks_per_host"], ours["best_peer"], ours["reducers"], ours["sharing"]), (4, 2, "gloo-ring", 4, "auto"))
         self.assertEqual((rows[1]["wrong"], rows[1]["best_peer"], rows[1]["bound"]), (7, None, 1.5))
         table = io.StringIO()
         with contextlib.redirect_stdout(table):

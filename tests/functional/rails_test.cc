@@ -1,7 +1,10 @@
 // Sessions of several hosts with several ranks each. SLUICE_HOST_ID makes hosts of this machine's ranks,
 // which are processes, because a process has one environment.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +16,8 @@
 
 #include "core/float_bits.h"
 #include "reducer/reducer.h"
+#include "transport/tcp/address.h"
+#include "transport/tcp/connect.h"
 #include "tests/functional/local_test_bed.h"
 
 namespace sluice::test {
@@ -22,17 +27,25 @@ class Rails : public LocalTestBed {
  protected:
   void SetUp() override {
     LocalTestBed::SetUp();
-    ::setenv("SLUICE_HOSTS", "on", 1);
+    ::setenv("SLUICE_HOSTS", "auto", 1);
   }
   void TearDown() override { ::unsetenv("SLUICE_HOSTS"); }
 
-  // Starts reducers after the ranks have been forked: a process with threads must not fork.
+  // Starts reducers after the ranks have been forked: a process with threads must not fork. Without reducers,
+  // the ranks meet at rank 0.
   // `body` returns 0 if all is well; `dies` is a rank that does not return.
   void run_hosts(const std::vector<uint32_t>& host_of, size_t reducers,
-                 const std::function<int(uint32_t rank, sluice_session*)>& body, uint32_t dies = ~0U) {
+                 const std::function<int(uint32_t rank, sluice_session*)>& body, uint32_t dies = ~0U,
+                 const std::function<void(uint32_t rank)>& before_join = nullptr) {
     const auto ranks = static_cast<uint32_t>(host_of.size());
     std::array<int, 2> pipe{};
     ASSERT_EQ(::pipe(pipe.data()), 0);
+    if (reducers == 0) {
+      const auto listener = transport::tcp::listen_on("127.0.0.1", 0, {});
+      ASSERT_TRUE(listener.has_value());
+      const uint16_t port = transport::tcp::bound_port(listener->fd()).value();
+      ::setenv("SLUICE_RENDEZVOUS", ("127.0.0.1:" + std::to_string(port)).c_str(), 1);
+    }
     std::vector<pid_t> children;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       const pid_t child = ::fork();
@@ -46,6 +59,8 @@ class Rails : public LocalTestBed {
       ::setenv("SLUICE_HOST_ID", ("host" + std::to_string(host_of[rank])).c_str(), 1);
       sluice_options o = options_for(rank, ranks);
       o.reducers = list.data();
+      list_ = list.data();
+      if (before_join) before_join(rank);
       const Created c = create_session(o);
       if (c.status != SLUICE_OK) {
         std::fprintf(stderr, "rank %u: %s\n", rank, c.error.c_str());
@@ -69,6 +84,7 @@ class Rails : public LocalTestBed {
       list += (list.empty() ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string((*started)->port());
       pool.push_back(std::move(*started));
     }
+    if (reducers == 0) list = "none";
     list.resize(256);
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       ASSERT_EQ(::write(pipe[1], list.data(), list.size()), static_cast<ssize_t>(list.size()));
@@ -82,6 +98,8 @@ class Rails : public LocalTestBed {
     ::close(pipe[0]);
     ::close(pipe[1]);
   }
+
+  std::string list_;  // of the reducers; in the ranks
 };
 
 template <typename T>
@@ -99,7 +117,7 @@ bool all_equal(const std::vector<T>& x, const std::function<T(size_t)>& expected
 int all_collectives(const std::vector<uint32_t>& host_of, uint32_t rank, sluice_session* s) {
   const auto n = static_cast<uint32_t>(host_of.size());
   const auto wait = [s](sluice_request request) { return sluice_wait(s, request, 20'000) == SLUICE_OK; };
-  for (const size_t count : {size_t{1}, size_t{5000}, size_t{1'000'003}}) {
+  for (const size_t count : {size_t{1}, size_t{5000}, size_t{300'007}}) {
     std::vector<float> x(count), y(count);
     for (size_t i = 0; i < count; ++i) x[i] = static_cast<float>(i % 100 + rank);
     const uint32_t all_ranks = n * (n - 1) / 2;
@@ -168,6 +186,20 @@ TEST_F(Rails, AllCollectivesOfUnequalHosts) {
   const std::vector<uint32_t> hosts = {0, 1, 0, 0, 2, 1};
   run_hosts(hosts, 2, [&](uint32_t rank, sluice_session* s) { return all_collectives(hosts, rank, s); });
 }
+TEST_F(Rails, AllCollectivesOfTwoHostsWithoutReducers) {
+  const std::vector<uint32_t> hosts = {0, 0, 1, 1};
+  run_hosts(hosts, 0, [&](uint32_t rank, sluice_session* s) { return all_collectives(hosts, rank, s); });
+}
+TEST_F(Rails, AllCollectivesOfUnequalHostsWithoutReducers) {
+  const std::vector<uint32_t> hosts = {0, 1, 2, 1, 2, 2};
+  run_hosts(hosts, 0, [&](uint32_t rank, sluice_session* s) { return all_collectives(hosts, rank, s); });
+}
+TEST_F(Rails, OneHostWithAMeetingPointSendsNothing) {
+  run_hosts({0, 0, 0}, 0, [&](uint32_t rank, sluice_session* s) {
+    const int code = all_collectives({0, 0, 0}, rank, s);
+    return code != 0 ? code : stats_of(s).payload_bytes_out == 0 ? 0 : 42;
+  });
+}
 TEST_F(Rails, OneHostBesideAPoolSendsNothing) {
   run_hosts({0, 0, 0}, 1, [&](uint32_t rank, sluice_session* s) {
     const int code = all_collectives({0, 0, 0}, rank, s);
@@ -204,6 +236,20 @@ TEST_F(Rails, TheBitsOfF32DoNotDependOnTheHosts) {
   ::munmap(memory, kBytes);
 }
 
+// Of its rail's data, a member sends the half that the other one's reducer sums.
+TEST_F(Rails, AHostSendsItsDataOnceWithoutReducers) {
+  constexpr size_t kCount = 4 << 20;
+  run_hosts({0, 0, 1, 1}, 0, [&](uint32_t rank, sluice_session* s) {
+    const uint64_t joined = stats_of(s).wire_bytes_out;
+    std::vector<float> x(kCount, static_cast<float>(rank + 1));
+    if (sluice_allreduce(s, x.data(), x.data(), kCount, SLUICE_F32, SLUICE_SUM) != SLUICE_OK) return 51;
+    if (x[7] != 10 || x.back() != 10) return 52;
+    const auto sent = [&] { return stats_of(s).wire_bytes_out - joined; };
+    constexpr size_t kQuarter = kCount * sizeof(float) / 4;  // half of its rail's half
+    return eventually([&] { return sent() >= kQuarter; }) && sent() < kQuarter + kQuarter / 100 ? 0 : 53;
+  });
+}
+
 // Each host sends its sum once, whatever the number of its ranks.
 TEST_F(Rails, AHostSendsItsDataOnce) {
   constexpr size_t kCount = 4 << 20;
@@ -212,8 +258,64 @@ TEST_F(Rails, AHostSendsItsDataOnce) {
     std::vector<float> x(kCount, static_cast<float>(rank));
     if (sluice_allreduce(s, x.data(), x.data(), kCount, SLUICE_F32, SLUICE_SUM) != SLUICE_OK) return 51;
     if (x[7] != 28 || x.back() != 28) return 52;
-    const uint64_t sent = stats_of(s).payload_bytes_out - joined;
-    return sent == kCount * sizeof(float) / 4 ? 0 : 53;  // a quarter of the host's bytes
+    constexpr size_t kQuarter = kCount * sizeof(float) / 4;  // of the host's bytes
+    return eventually([&] { return stats_of(s).payload_bytes_out - joined == kQuarter; }) ? 0 : 53;
+  });
+}
+
+// memfd_create fails with ENOSYS from now on, as a container's seccomp profile may want.
+void forbid_memfd() {
+  const std::array<sock_filter, 4> program{{
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_memfd_create},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | ENOSYS},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  }};
+  const sock_fprog filter{program.size(), const_cast<sock_filter*>(program.data())};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    ::_exit(6);
+}
+
+// All ranks then send their data, as they do on hosts of their own.
+TEST_F(Rails, MemoryThatOneHostRefusesIsSharedByNone) {
+  for (const size_t reducers : {size_t{2}, size_t{0}}) {
+    run_hosts(
+        {0, 0, 1, 1}, reducers,
+        [&](uint32_t rank, sluice_session* s) {
+          std::vector<float> x(100'000, static_cast<float>(rank + 1));  // zeros are not sent
+          const uint64_t joined = stats_of(s).payload_bytes_out;
+          if (sluice_allreduce(s, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM) != SLUICE_OK) return 81;
+          if (x[7] != 10 || x.back() != 10) return 82;
+          // Counters follow the operation's end.
+          return eventually([&] { return stats_of(s).payload_bytes_out - joined == x.size() * sizeof(float); })
+                     ? 0
+                     : 83;
+        },
+        ~0U,
+        [](uint32_t rank) {
+          if (rank >= 2) forbid_memfd();
+        });
+  }
+}
+
+TEST_F(Rails, TheListOfRank0ReachesAllRails) {
+  run_hosts({0, 0, 1, 1}, 2, [&](uint32_t rank, sluice_session* s) {
+    const std::string first = list_.substr(0, list_.find(','));
+    const auto usable = [&] {
+      std::array<char, 256> text{};
+      EXPECT_EQ(sluice_session_reducers(s, text.data(), text.size()), SLUICE_OK);
+      return std::string(text.data());
+    };
+    std::vector<float> x(1000, 1);
+    const auto sum = [&] {
+      return sluice_allreduce(s, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_MAX) == SLUICE_OK;
+    };
+    if (!sum() || usable() != list_) return 91;
+    std::array<char, 200> error{};
+    if (rank == 0 && sluice_session_set_reducers(s, first.c_str(), error.data(), error.size()) != SLUICE_OK)
+      return 92;
+    if (!eventually([&] { return usable() == first; })) return 93;
+    return sum() && x[7] == 1 ? 0 : 94;
   });
 }
 

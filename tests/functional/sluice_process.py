@@ -34,9 +34,11 @@ def main():
 
 
 def environment(extra=None):
-    """Returns the environment without SLUICE_ and NCCL_ variables, except those that select what is under test."""
+    """Returns the environment without SLUICE_ and NCCL_ variables, except those that select what is under test.
+
+    Ranks stand for hosts unless `extra` says otherwise: else all would share this host's memory, and the reducers get nothing."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("SLUICE_", "NCCL_")) or key in ("SLUICE_TRANSPORT", "SLUICE_COLOCATED")}
-    clean.update(extra or {})
+    clean.update({"SLUICE_HOSTS": "off", **(extra or {})})
     return clean
 
 

@@ -25,6 +25,7 @@ def main():
     parser.add_argument("--library", type=Path, required=True, help="libsluice under test")
     arguments, rest = parser.parse_known_args()
     os.environ["SLUICE_LIBRARY"] = str(arguments.library.resolve())  # read by the first session of this process and of child processes
+    os.environ["SLUICE_HOSTS"] = "off"  # ranks of this process stand for hosts, see sluice_process.environment
     os.environ["PYTHONFAULTHANDLER"] = "1"  # a process that a signal ends prints where it was
     sluice_process.PROGRAM = str(arguments.sluice.resolve())
     unittest.main(argv=[sys.argv[0], *rest], module="__main__", verbosity=2)

@@ -28,7 +28,7 @@ std::vector<RankInfo> gather_ranks(WorkerSession& session) {
 void join_host(uint32_t rank, uint32_t ranks_per_host) {
   ::setenv("SLUICE_HOST_ID", std::to_string(rank / ranks_per_host).c_str(), 1);
   // Ranks that stand for hosts need not find out that they do.
-  ::setenv("SLUICE_HOSTS", ranks_per_host > 1 ? "on" : "off", ranks_per_host > 1 ? 1 : 0);
+  ::setenv("SLUICE_HOSTS", ranks_per_host > 1 ? "auto" : "off", ranks_per_host > 1 ? 1 : 0);
 }
 
 uint32_t host_count(const WorkerOptions& worker) noexcept {

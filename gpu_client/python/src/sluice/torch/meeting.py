@@ -27,8 +27,10 @@ def host_id() -> str:
 
 
 def memory_id() -> Optional[str]:
-    """Differs between processes that cannot share memory: those of several hosts, network namespaces or users. None: this one may not."""
-    return None if os.environ.get("SLUICE_HOSTS", "auto") == "off" else f"{host_id()} {os.geteuid()}"
+    """Differs between processes that do not share memory: those of several hosts, network namespaces or users. None: this one may not."""
+    if os.environ.get("SLUICE_HOSTS", "auto") == "off":
+        return None
+    return f"{host_id()} {os.geteuid()} {os.environ.get('SLUICE_HOST_ID', '')}"
 
 
 def own_addresses(store: Optional[dist.Store]) -> list[str]:
