@@ -66,7 +66,7 @@ class Allreduce(SluiceTest):
         result = self.run_json("bench", "allreduce", "-b", "64K", "-e", "128K", "-f", "2", "-n", "2", "--workers", "2", "--csv", csv,
                                env={"SLUICE_LOG_LEVEL": "warn", "SECRET": "x"})
         self.assertEqual(result["schema"], "sluice.bench.allreduce/1")
-        self.assertEqual(result["env"], ["SLUICE_LOG_LEVEL=warn"])
+        self.assertEqual(result["env"], ["SLUICE_HOSTS=off", "SLUICE_LOG_LEVEL=warn"])
         self.assertEqual(result["config"]["iterations"], 2)
         self.assertEqual(result["config"]["step_factor"], 2)
         self.assertEqual(len(result["config"]["devices"]), 2)

@@ -53,7 +53,7 @@ class Options(unittest.TestCase):
 
     def test_bad_options_are_reported(self):
         for options, expected in ((["--hosts", "0"], "at least 1"), (["--collectives", "allreduce,sort"], "sort: expected one of"), (["--entries", "lynx"], "lynx"),
-                                  (["--sharing", "auto"], "auto"), (["--rate", "0"], "limited rate"), (["--hosts", "1", "--reducers", "2"], "need none"),
+                                  (["--sharing", "on"], "on"), (["--rate", "0"], "limited rate"), (["--hosts", "1", "--reducers", "2"], "need none"),
                                   (["--ranks-per-host", "3", "--size", "64M"], "each of 12 ranks"), (["--json", "/none/out"], "folder does not exist")):
             with self.subTest(options):
                 self.assertIn(expected, self.refusal(*options))

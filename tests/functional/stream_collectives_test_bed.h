@@ -120,6 +120,7 @@ class StreamCollectives : public StreamsTestBed, public ::testing::WithParamInte
   void start_pool(size_t reducers) {
     if (!is_on_one_host()) return start_reducers(reducers);
     addresses_ = "none";
+    ::setenv("SLUICE_HOSTS", "auto", 1);
   }
 
   [[nodiscard]] static sluice_stream_options options_of(uint32_t rank) {
