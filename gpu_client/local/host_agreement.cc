@@ -123,9 +123,11 @@ Result<std::optional<config::Endpoint>> meeting_point_at_pool(const engine::Join
   uint64_t least_id = 0;
   bool is_possible = true;
   for (const config::Endpoint& reducer : options.reducers) {
-    auto g = engine::connect_and_handshake(reducer, options.identity, wire::Purpose::kControl, 0, 0, deadline);
+    auto g =
+        engine::connect_and_handshake(reducer, options.identity, wire::Purpose::kControl, 0, 0, deadline);
     if (!g) return tl::unexpected(g.error());
-    is_possible &= (g->welcome.features & (wire::kFeatureGather | wire::kFeatureHealth)) == wire::kFeatureGather;
+    is_possible &=
+        (g->welcome.features & (wire::kFeatureGather | wire::kFeatureHealth)) == wire::kFeatureGather;
     if (least != nullptr && g->welcome.reducer >= least_id) continue;
     least = &reducer;
     least_id = g->welcome.reducer;
@@ -150,8 +152,8 @@ Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, b
     at = std::move(**reducer);
   } else if (identity.rank == 0) {
     // A host may know itself by a name that others resolve differently.
-    auto own =
-        engine::start_local_reducer(options, identity, transport::tcp::is_numeric(at.host) ? at.host : "", at.port);
+    auto own = engine::start_local_reducer(options, identity,
+                                           transport::tcp::is_numeric(at.host) ? at.host : "", at.port);
     if (!own) return add_context("co-located reducer at SLUICE_RENDEZVOUS", own.error());
     out.reducer_ = std::move(*own);
   }
@@ -164,7 +166,8 @@ Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, b
   info->device_memory = device_memory ? 1 : 0;
   // Any rank but those of host 0 can do without; who these are is not known yet.
   if (in_worker && identity.rank != 0) {
-    if (auto own = engine::start_local_reducer(options, identity, info->address, 0)) out.reducer_ = std::move(*own);
+    if (auto own = engine::start_local_reducer(options, identity, info->address, 0))
+      out.reducer_ = std::move(*own);
   }
   if (out.reducer_) info->port = out.reducer_->port();
   auto infos = out.gather_->gather_messages(kHostsRound, *info, options.join_timeout);
@@ -183,7 +186,8 @@ bool HostAgreement::shares_memory() const {
   if (topology_.hosts() == 1 || !options_->reducers.empty()) return true;
   for (uint32_t rail = 0; rail < topology_.rails; ++rail) {
     const HostInfo& first = infos_[first_member(rail)];
-    const auto address = config::parse_endpoints(config::to_string({.host = first.address, .port = first.port}));
+    const auto address =
+        config::parse_endpoints(config::to_string({.host = first.address, .port = first.port}));
     if (first.port == 0 || !address || address->size() != 1) return false;
   }
   return true;

@@ -16,8 +16,7 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create_on_one_host(engine::S
     return fail(Errc::kTooMany, std::to_string(ranks) + " ranks on one host; at most " +
                                     std::to_string(kMaxRanks) + " share its memory");
   }
-  std::unique_ptr<LocalSession> session(
-      new LocalSession(std::move(options), Topology::of_one_host(ranks)));
+  std::unique_ptr<LocalSession> session(new LocalSession(std::move(options), Topology::of_one_host(ranks)));
   if (auto met = session->meet_host(); !met) return tl::unexpected(met.error());
   return session;
 }

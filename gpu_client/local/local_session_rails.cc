@@ -17,7 +17,8 @@ Result<void> LocalSession::join_rails(const HostAgreement& agreement) {
   for (uint32_t rail = 0; rail < topology_.rails; ++rail) {
     if (topology_.server_of(rail, host_) != topology_.local_of[rank()]) continue;
     engine::SessionOptions options = rail_options(rail);
-    if (options.join.reducers.empty()) options.join.colocation.rendezvous = agreement.rail_meeting_point(rail);
+    if (options.join.reducers.empty())
+      options.join.colocation.rendezvous = agreement.rail_meeting_point(rail);
     auto joined = engine::Session::create(std::move(options));
     if (!joined) return add_context("rail " + std::to_string(rail), joined.error());
     rails_[rail] = std::move(*joined);

@@ -68,9 +68,10 @@ std::optional<Error> GatherRegistry::on_join(const wire::Hello& hello) {
 }
 
 Error GatherRegistry::modes_differ(uint32_t without, uint32_t with) {
-  return {Errc::kMismatch,
-          "rank " + std::to_string(without) + " joins at once, rank " + std::to_string(with) +
-              " first exchanges data with the others; set SLUICE_HOSTS and SLUICE_COLOCATED alike on all ranks"};
+  return {
+      Errc::kMismatch,
+      "rank " + std::to_string(without) + " joins at once, rank " + std::to_string(with) +
+          " first exchanges data with the others; set SLUICE_HOSTS and SLUICE_COLOCATED alike on all ranks"};
 }
 
 void GatherRegistry::tick(Nanos now) {

@@ -16,9 +16,9 @@
 
 #include "core/float_bits.h"
 #include "reducer/reducer.h"
+#include "tests/functional/local_test_bed.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/connect.h"
-#include "tests/functional/local_test_bed.h"
 
 namespace sluice::test {
 namespace {
@@ -272,7 +272,8 @@ void forbid_memfd() {
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
   }};
   const sock_fprog filter{program.size(), const_cast<sock_filter*>(program.data())};
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
     ::_exit(6);
 }
 
@@ -284,10 +285,12 @@ TEST_F(Rails, MemoryThatOneHostRefusesIsSharedByNone) {
         [&](uint32_t rank, sluice_session* s) {
           std::vector<float> x(100'000, static_cast<float>(rank + 1));  // zeros are not sent
           const uint64_t joined = stats_of(s).payload_bytes_out;
-          if (sluice_allreduce(s, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM) != SLUICE_OK) return 81;
+          if (sluice_allreduce(s, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM) != SLUICE_OK)
+            return 81;
           if (x[7] != 10 || x.back() != 10) return 82;
           // Counters follow the operation's end.
-          return eventually([&] { return stats_of(s).payload_bytes_out - joined == x.size() * sizeof(float); })
+          return eventually(
+                     [&] { return stats_of(s).payload_bytes_out - joined == x.size() * sizeof(float); })
                      ? 0
                      : 83;
         },

@@ -99,7 +99,8 @@ TEST_F(GatherTest, RefusesRanksThatJoinWithoutGather) {
   auto waits = send(0, 2, {1});
   ASSERT_TRUE(eventually([](const nlohmann::json& j) { return j["connections"]["open"] == 1; }));
   const std::string text =
-      "rank 1 joins at once, rank 0 first exchanges data with the others; set SLUICE_HOSTS and SLUICE_COLOCATED "
+      "rank 1 joins at once, rank 0 first exchanges data with the others; set SLUICE_HOSTS and "
+      "SLUICE_COLOCATED "
       "alike on all ranks";
   EXPECT_EQ(refusal(shape).text, text);
   EXPECT_EQ(waits.expect<wire::Refused>().text, text);
