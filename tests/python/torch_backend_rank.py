@@ -301,7 +301,7 @@ def print_hosts():
     """Trains with 1, 2, 4 and 8 ranks for each host, with the default group of each job."""
     rank, found = dist.get_rank(), {}
     dist.destroy_process_group()
-    os.environ["SLUICE_HOSTS"] = "on"
+    os.environ["SLUICE_HOSTS"] = "auto"
     for per_host in (1, 2, 4, 8):
         os.environ["SLUICE_HOST_ID"] = f"host {rank // per_host}"
         join(f"hosts-{per_host}")
@@ -335,7 +335,8 @@ def main():
     else:
         import sluice.torch  # noqa: F401
     for job, pool in enumerate(pools):
-        os.environ["SLUICE_REDUCERS"] = pool
+        in_memory = pool == "memory"  # without reducers, and the ranks share their host's memory
+        os.environ.update(SLUICE_REDUCERS="none" if in_memory else pool, SLUICE_HOSTS="auto" if in_memory else "off")
         join(job, "gloo" if pool == "gloo" else "sluice")
         {"results": print_results, "groups": print_groups, "disagree": print_disagreements, "lost": until_lost, "hosts": print_hosts}[mode]()
         dist.destroy_process_group()

@@ -28,7 +28,7 @@ class TorchBackend(TorchTest):
         return [[json.loads(line) for line in printed.splitlines()] for printed in self.outputs(self.start_job(*arguments, **extra))]
 
     def test_returns_what_gloo_returns(self):
-        for gloo, none, pool in self.run_job(2, "results", "gloo", "none", self.start_reducer()[1]):
+        for gloo, none, pool in self.run_job(2, "results", "gloo", "memory", self.start_reducer()[1]):
             # With two ranks the order of a sum does not matter, so that all bits are equal.
             for found in (none, pool):  # besides, they have results of types that gloo refuses
                 self.assertEqual({name: found["results"][name] for name in gloo["results"]}, gloo["results"])
@@ -40,7 +40,7 @@ class TorchBackend(TorchTest):
             self.assertGreater(pool["sent"], 0)
 
     def test_four_ranks_get_equal_bits_with_and_without_reducers_and_the_losses_of_gloo(self):
-        for gloo, none, pool in self.run_job(4, "results", "gloo", "none", self.start_reducer()[1]):
+        for gloo, none, pool in self.run_job(4, "results", "gloo", "memory", self.start_reducer()[1]):
             self.assertEqual(none.pop("sent"), 0)
             self.assertGreater(pool.pop("sent"), 0)
             self.assertEqual(none, pool)

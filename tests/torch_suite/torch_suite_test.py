@@ -35,7 +35,7 @@ class TorchSuite(PackageTest):
             process = subprocess.Popen([sys.executable, "-B", SUITE, backend, str(ranks), str(per_host), *cases], stdout=subprocess.PIPE, stderr=tracebacks,
                                        stdin=subprocess.DEVNULL, text=True, start_new_session=True,
                                        env=variables(TMPDIR=str(folder), SLUICE_REDUCERS=reducers, CUDA_VISIBLE_DEVICES="",
-                                                     SLUICE_HOSTS="on" if per_host > 1 else "auto"))
+                                                     SLUICE_HOSTS="auto" if per_host > 1 or reducers == "none" else "off"))
         self.addCleanup(end, process)
         return process, folder / "tracebacks"
 
