@@ -95,7 +95,7 @@ def _hosts(announced: list[Announcement]) -> list[list[int]]:
         return []
     if len({len(host) for host in hosts}) > 1:
         counts = ", ".join(str(len(host)) for host in hosts)
-        warnings.warn(f"fsdp.offload: the hosts have {counts} ranks of the model; each rank sends all its gradients, because the numbers differ",
+        warnings.warn(f"fsdp.offload: the hosts have {counts} ranks of the model; torch does not reduce within them, because the numbers differ",
                       RuntimeWarning, stacklevel=6)
         return []
     return hosts
