@@ -14,12 +14,15 @@
 
 #include "bench/e2e/allreduce/loaded_plugin.h"
 #include "bench/e2e/process/exit_codes.h"
+#include "bench/e2e/report/machine_facts.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/nccl_libraries.h"
 #include "cli/commands/pool/pool_commands.h"
 #include "cli/options/option_set.h"
 #include "config/nccl_algorithms.h"
+#include "config/pool.h"
 #include "core/clock.h"
+#include "core/parse_number.h"
 
 namespace sluice::cli {
 namespace {
@@ -74,6 +77,34 @@ void check_environment(const char* name) {
     std::printf(
         "note         NCCL_COLLNET_ENABLE=1 is not set in this environment; jobs need it in /etc/nccl.conf "
         "or in their environment\n");
+  }
+}
+
+// Returns ", behind eth0", the interface of the route to the first reducer, or nothing without one.
+std::string card_text() {
+  const char* const list = std::getenv("SLUICE_REDUCERS");
+  const auto reducers = config::read_reducers(list != nullptr ? list : "");
+  if (!reducers || reducers->empty()) return {};
+  const auto nic = bench::find_nic_to_peer(reducers->front().host, "");
+  return nic ? ", behind " + nic->name : std::string();
+}
+
+// Prints how many ranks share this host's network card, if the launcher says so, and what they send. NCCL
+// sums inside a host by itself.
+void print_ranks_of_host() {
+  constexpr std::array kLocalRanks = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                      "SLURM_NTASKS_PER_NODE"};
+  for (const char* const variable : kLocalRanks) {
+    const char* const value = std::getenv(variable);
+    const auto ranks = value != nullptr ? parse_number<uint32_t>(value) : std::nullopt;
+    if (!ranks || *ranks < 2) continue;
+    const char* const hosts = std::getenv("SLUICE_HOSTS");
+    const bool is_off = hosts != nullptr && std::string_view(hosts) == "off";
+    std::printf(
+        "ranks        %u on this host (%s)%s: %s send their sum once%s\n", *ranks, variable,
+        card_text().c_str(), is_off ? "only jobs with NCCL" : "all jobs",
+        is_off ? fmt::format("; with SLUICE_HOSTS=off others send {} times as much", *ranks).c_str() : "");
+    return;
   }
 }
 
@@ -133,6 +164,7 @@ int run_check(const CheckOptions& options) {
   warn_about_other_plugins(plugin.path());
   const bench::CollNetTable& collnet = plugin.collnet();
   check_environment(collnet.name);
+  print_ranks_of_host();
   require_success(collnet.init(&print_log_line), bench::kExitConfig, "init failed");
   int devices = 0;
   require_success(collnet.devices(&devices), bench::kExitConfig, "devices failed");

@@ -40,6 +40,19 @@ class CheckPlugin(PlayerTest):
         notes = self.check(22809, NCCL_NET_PLUGIN_REF_COUNT="1", NCCL_COMM_SPLIT_SHARE_RESOURCES="1")[1:]
         self.assertEqual(len(notes), 1, notes)
 
+    def test_says_what_the_ranks_of_a_host_send(self):
+        def ranks_line(**variables):
+            env = {"SLUICE_REDUCERS": self.addresses[0], "SLUICE_IFNAME": "=lo", "SLUICE_NET": "always", **variables}
+            text = self.run_sluice("check", "plugin", "--nccl", self.library, env=env).stdout
+            return [line.split(None, 1)[1] for line in text.splitlines() if line.startswith("ranks ")]
+
+        for launcher in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"):
+            self.assertEqual(ranks_line(SLUICE_HOSTS="auto", **{launcher: "8"}), [f"8 on this host ({launcher}), behind lo: all jobs send their sum once"])
+        self.assertEqual(ranks_line(SLUICE_HOSTS="off", LOCAL_WORLD_SIZE="8"),
+                         ["8 on this host (LOCAL_WORLD_SIZE), behind lo: only jobs with NCCL send their sum once; with SLUICE_HOSTS=off others send 8 times as much"])
+        for value in ("1", "", "many"):
+            self.assertEqual(ranks_line(LOCAL_WORLD_SIZE=value), [])
+
     def test_reduces_without_a_pool(self):
         self.check(22809, SLUICE_REDUCERS="none")
 
