@@ -25,7 +25,7 @@ for folder in ("test_network", "peers", "report", "training"):
 from run import CannotRun, Run, markdown_table  # noqa: E402
 
 # Sections in the order of the page.
-SECTIONS = ["links", "narrow", "colocated", "changes", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "pauses", "replay",
+SECTIONS = ["links", "narrow", "colocated", "hosts", "changes", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "pauses", "replay",
             "torch_backend", "models", "outer_steps", "fewer_bytes", "wire_types"]
 INTRODUCTION = """# Benchmarks
 

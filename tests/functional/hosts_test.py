@@ -3,6 +3,7 @@
 import contextlib
 import io
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("bench/test_network", "bench/p
 
 import hosts  # noqa: E402
 import peers  # noqa: E402
+from sections import hosts as section  # noqa: E402
 
 REQUIRED = ["--sluice", "sluice", "--peers", "drivers"]
 MIB = 1 << 20
@@ -87,6 +89,24 @@ class Rows(unittest.TestCase):
         with contextlib.redirect_stdout(table):
             hosts.print_table(rows)
         self.assertRegex(table.getvalue(), r"   2 allreduce +8M  sluice, 4 reducers +4 +\d+\.\d+ +\d+\.\d+    1\.200   1\.000 +1\.200   1\.020  1\.020 +0\.50 +1\.25 +0\n")
+
+    def test_report_shows_the_rows(self):
+        def row(entry, ranks_per_host, time, reducers=None, sharing=None):
+            return {"hosts": 4, "ranks_per_host": ranks_per_host, "collective": "allreduce", "bytes": 16 * MIB, "entry": entry, "reducers": reducers, "sharing": sharing, "runs": 4,
+                    "median_seconds": 0.7 * time, "least_seconds": 0.7, "time": time, "bound": 1.0, "over_bound": time, "least_over_bound": 1.0, "sent": 1.005,
+                    "sent_over_bound": 1.005, "best_peer_over_this": 1.5 if sharing else None, "cpu_seconds_per_gb": 2.5, "wrong": 0}
+
+        rows = [row(*entry) for entry in (("sluice, 4 reducers", 2, 1.02, 4, "auto"), ("sluice, 4 reducers", 8, 1.03, 4, "auto"), ("gloo-ring", 2, 1.76), ("gloo-ring", 8, 1.94))]
+        cases = [{"hosts": 4, "rate": "200mbit", "load_average": {"before": 9, "median": 12, "greatest": 20}, "failures": ["openmpi skipped: why\nmore"], "rows": rows}]
+        self.assertIn("| 4 | 8 | allreduce | 16 MiB | sluice, 4 reducers | 721.000 | 700.000 | 4 | 1.030 | 1.000 | 1.030 | 1.000 | 1.005 | 1.005 | 1.50 | 2.50 | 0 |",
+                      section.table(cases))
+        for shown in ("9 before the run", "Not measured: openmpi skipped: why."):
+            self.assertIn(shown, section.text(cases))
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            for _, name in section.plots(cases, Path(folder)):  # without matplotlib there is none
+                svg = Path(folder, name).read_text(encoding="utf-8")
+                for shown in ("ranks per host", "sluice, 4 reducers", "Gloo", "bound, 4 reducers"):
+                    self.assertIn(shown, svg)
 
     def test_one_host_has_no_links(self):
         case = self.case(1, "both", 4096)

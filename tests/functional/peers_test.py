@@ -196,7 +196,7 @@ class PeersOnLoopback(Peers):
         output = self.hosts("--hosts", 1, "--ranks-per-host", "2,3", "--sizes", "12K,96K", "--entries", ",".join(one_of_each_library()))
         for row in output["results"]:
             self.assertEqual((row["runs"], row["wrong"], row["bound"]), (2, 0, None), row)
-        self.assertEqual(len([row for row in output["results"] if row["sharing"] == "on"]), 2 * 4 * 2)
+        self.assertEqual(len([row for row in output["results"] if row["sharing"] == "auto"]), 2 * 4 * 2)
 
 
 @needs("network-namespaces")
@@ -206,7 +206,7 @@ class PeersInTestNetwork(Peers):
                             "--entries", ",".join(name for name in one_of_each_library() if not name.startswith("mpich")))
         sent = {(row["collective"], row["sharing"]): row["sent"] for row in output["results"] if row["sharing"]}
         for collective in ("allreduce", "reduce_scatter"):
-            self.assertAlmostEqual(sent[collective, "on"], 1, delta=0.03)
+            self.assertAlmostEqual(sent[collective, "auto"], 1, delta=0.03)
             self.assertGreater(sent[collective, "off"], 1.5)
         for row in output["results"]:
             self.assertEqual((row["runs"], row["wrong"]), (2, 0), row)

@@ -1,0 +1,70 @@
+"""Section: hosts with several ranks behind one network card, over links and on one host alone."""
+
+import hosts
+from plots import lines
+from run import CannotRun, markdown_table, size_text
+from test_network import unavailable_reason
+
+TITLE = "Several ranks per host"
+LINKS = ["--hosts", "4", "--rate", "200mbit"]
+# Options of hosts.py. The first case is the plot.
+CASES = [
+    [*LINKS, "--ranks-per-host", "2,4,8", "--reducers", "0,2,4", "--size", "16M", "--collectives", "allreduce"],
+    [*LINKS, "--ranks-per-host", "2,8", "--reducers", "0,4", "--size", "16M", "--collectives", "reduce_scatter,all_gather,both", "--sharing", "auto",
+     "--entries", "gloo-ring,openmpi"],
+    [*LINKS, "--ranks-per-host", "2,4,8", "--reducers", "0,2,4", "--size", "64M", "--collectives", "allreduce", "--sharing", "auto", "--entries", "gloo-ring"],
+    [*LINKS, "--ranks-per-host", "4", "--reducers", "0,4", "--size", "4K,64K,1M", "--sharing", "auto", "--entries", "gloo-ring,openmpi", "--iterations", "20"],
+    ["--hosts", "1", "--ranks-per-host", "2,4,8", "--size", "4K,64K,256K,1M,4M,16M,64M", "--collectives", "allreduce"],
+]
+BRIEF = [["--hosts", "2", "--rate", "400mbit", "--ranks-per-host", "2", "--reducers", "2", "--size", "256K", "--collectives", "allreduce", "--iterations", "2"],
+         ["--hosts", "1", "--ranks-per-host", "2", "--size", "64K", "--collectives", "both", "--iterations", "2"]]
+
+
+def measure(run):
+    if reason := unavailable_reason():
+        raise CannotRun(reason)
+    cases = []
+    for options in run.pick(CASES, BRIEF):
+        print(f"   hosts.py {' '.join(options)}", flush=True)
+        output = hosts.measure(hosts.parse(["--sluice", str(run.program), "--peers", str(run.programs), "--rounds", str(run.rounds), *options]))
+        run.record_machine(output)
+        cases.append({"options": options, **{key: output[key] for key in ("hosts", "rate", "load_average", "failures")},
+                      "rows": output["results"]})
+    return cases
+
+
+def text(cases):
+    load = cases[0]["load_average"]
+    failures = [failure.splitlines()[0] for case in cases for failure in case["failures"]]
+    return ("`bench/test_network/hosts.py`: L ranks on each of 4 hosts behind one link of 200 Mb/s, K reducers with the link of a host, or one host without a network. Each row is "
+            "timed at blocking calls in C, by the driver of its library. \"hosts off\": each rank sends all its data (SLUICE_HOSTS=off). Times are in units of S/goodput of "
+            "a host's link. The bound is the minimum of the links with one stream for each host. Sent is what a host's interface sent, headers included, in units of S. "
+            "Peer / this is the time of the best other library over this one. CPU is that of all ranks; Open MPI's spin while they wait. "
+            f"The load average was {load['before']:.0f} before the run, from other work on the machine, and {load['median']:.0f} in it; ranks that compete for processors take longer." + (" Not measured: " + "; ".join(failures) + "." if failures else ""))
+
+
+def number(value, digits=3):
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def table(cases):
+    cells = [[r["hosts"], r["ranks_per_host"], r["collective"], size_text(r["bytes"]), r["entry"], f"{1e3 * r['median_seconds']:.3f}", f"{1e3 * r['least_seconds']:.3f}",
+              r["runs"], number(r["time"]), number(r["bound"]), number(r["over_bound"]), number(r["least_over_bound"]), number(r["sent"]), number(r["sent_over_bound"]),
+              number(r["best_peer_over_this"], 2), f"{r['cpu_seconds_per_gb']:.2f}", r["wrong"]] for case in cases for r in case["rows"]]
+    return markdown_table(["hosts", "L", "collective", "S", "entry", "ms", "least ms", "runs", "time", "bound", "/ bound", "least / bound", "sent", "sent / bound", "peer / this",
+                           "CPU s/GB", "wrong"], cells)
+
+
+def plots(cases, folder):
+    rows = [r for r in cases[0]["rows"] if r["collective"] == "allreduce"]
+    shown = [entry for entry in dict.fromkeys(r["entry"] for r in rows) if entry in SERIES]
+    series = [(SERIES[entry], *zip(*[(r["ranks_per_host"], r["time"]) for r in rows if r["entry"] == entry])) for entry in shown]
+    ours = {r["reducers"]: r["bound"] for r in rows if r["sharing"] == "auto"}
+    counts = sorted({r["ranks_per_host"] for r in rows})
+    title = f"allreduce of {size_text(rows[0]['bytes'])} f32, {cases[0]['hosts']} hosts, {cases[0]['rate']}"
+    return lines(folder, "hosts.svg", title, "ranks per host", "time / (S / goodput)", series,
+                 [(f"bound, {reducers} reducers", counts, [limit] * len(counts)) for reducers, limit in sorted(ours.items())], log_y=True)
+
+
+SERIES = {"sluice, 0 reducers": "sluice, 0 reducers", "sluice, 2 reducers": "sluice, 2 reducers", "sluice, 4 reducers": "sluice, 4 reducers",
+          "sluice, 4 reducers, hosts off": "sluice, 4 reducers, hosts off", "gloo-ring": "Gloo", "openmpi": "Open MPI"}
