@@ -251,10 +251,11 @@ class SluiceLibrary(Driver):
 
     def commands(self, hosts, ranks, folder):
         variables = {"SLUICE_HOSTS": self.share_hosts, "SLUICE_IFNAME": f"={hosts.interface}"}
+        options = ["--ranks", ranks, "--session", os.urandom(16).hex(), "--reducers", self.pool]
         if self.pool == sluice_run.NO_REDUCERS and self.host_count(ranks) > 1:
             variables["SLUICE_RENDEZVOUS"] = sluice_run.rendezvous(hosts)
-        session = os.urandom(16).hex()
-        return [(self.host_of(rank), [self.program, "--rank", rank, "--ranks", ranks, "--session", session, "--reducers", self.pool],
+            options += ["--gather-rendezvous", sluice_run.rendezvous(hosts)] if self.collective == "both" else []
+        return [(self.host_of(rank), [self.program, "--rank", rank, *options],
                  {**variables, **self.variables(self.host_of(rank))}) for rank in range(ranks)]
 
     def run(self, hosts, ranks, folder, options):

@@ -1,5 +1,10 @@
 // Driver for the client library of Sluice, one process per rank, so that it is measured like the other
 // libraries. Its settings come from the environment, as those of a job.
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/e2e/worker/worker_session.h"
@@ -10,7 +15,9 @@ namespace {
 
 class SluicePeer final : public Peer {
  public:
-  explicit SluicePeer(const WorkerOptions& options) : session_(options) {}
+  // `gather_rendezvous`: SLUICE_RENDEZVOUS of the second session, without reducers.
+  SluicePeer(const WorkerOptions& options, std::string gather_rendezvous)
+      : options_(options), gather_rendezvous_(std::move(gather_rendezvous)), session_(options) {}
 
   [[nodiscard]] std::string library() const override { return std::string("Sluice ") + sluice_version(); }
   [[nodiscard]] std::string algorithm() const override { return {}; }
@@ -26,15 +33,16 @@ class SluicePeer final : public Peer {
   }
 
   void all_gather(const float* in, float* out, size_t part) override {
-    session_.wait(start_gather(in, out, part));
+    session_.wait(start_gather(session_, in, out, part));
   }
 
   void reduce_scatter_and_all_gather(const float* gradients, float* own_gradients,
                                      const float* own_parameters, float* parameters, size_t part) override {
+    if (!gathers_) gathers_ = second_session();
     const sluice_request scatter = start_scatter(gradients, own_gradients, part);
-    const sluice_request gather = start_gather(own_parameters, parameters, part);
+    const sluice_request gather = start_gather(*gathers_, own_parameters, parameters, part);
     session_.wait(scatter);
-    session_.wait(gather);
+    gathers_->wait(gather);
   }
 
   void barrier() override { session_.barrier(); }
@@ -46,7 +54,10 @@ class SluicePeer final : public Peer {
     return rank() == 0 ? all : std::vector<double>();
   }
 
-  void shut_down(int /*code*/) override { session_.close(); }
+  void shut_down(int /*code*/) override {
+    if (gathers_) gathers_->close();
+    session_.close();
+  }
 
  private:
   [[nodiscard]] sluice_request start_scatter(const float* in, float* out, size_t part) {
@@ -54,12 +65,24 @@ class SluicePeer final : public Peer {
     return session_.start_reduce_scatter(in, out, counts_, wire::DType::kF32, wire::Op::kSum);
   }
 
-  [[nodiscard]] sluice_request start_gather(const float* in, float* out, size_t part) {
+  [[nodiscard]] sluice_request start_gather(WorkerSession& session, const float* in, float* out,
+                                            size_t part) {
     counts_.assign(ranks(), part);
-    return session_.start_all_gather(in, out, counts_, wire::DType::kF32);
+    return session.start_all_gather(in, out, counts_, wire::DType::kF32);
   }
 
+  // The operations of a session run in order, so the torch backend also has one for gathers.
+  [[nodiscard]] std::unique_ptr<WorkerSession> second_session() const {
+    WorkerOptions options = options_;
+    std::ranges::reverse(options.session);  // all ranks derive the same id
+    if (!gather_rendezvous_.empty()) ::setenv("SLUICE_RENDEZVOUS", gather_rendezvous_.c_str(), 1);
+    return std::make_unique<WorkerSession>(options);
+  }
+
+  const WorkerOptions options_;
+  const std::string gather_rendezvous_;
   WorkerSession session_;
+  std::unique_ptr<WorkerSession> gathers_;
   std::vector<size_t> counts_;
 };
 
@@ -75,6 +98,10 @@ int main(int argc, char** argv) {
       ->required();
   app.add_option("--reducers", options.reducers, "list of reducers; none: the ranks reduce by themselves")
       ->required();
-  return sluice::bench::peer_main(
-      argc, argv, app, [&options] { return std::make_unique<sluice::bench::SluicePeer>(options); });
+  std::string gather_rendezvous;
+  app.add_option("--gather-rendezvous", gather_rendezvous,
+                 "SLUICE_RENDEZVOUS of the session for gathers beside sums, without reducers");
+  return sluice::bench::peer_main(argc, argv, app, [&] {
+    return std::make_unique<sluice::bench::SluicePeer>(options, gather_rendezvous);
+  });
 }

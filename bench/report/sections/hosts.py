@@ -9,12 +9,14 @@ TITLE = "Several ranks per host"
 LINKS = ["--hosts", "4", "--rate", "200mbit"]
 # Options of hosts.py. The first case is the plot.
 CASES = [
-    [*LINKS, "--ranks-per-host", "2,4,8", "--reducers", "0,2,4", "--size", "16M", "--collectives", "allreduce"],
+    [*LINKS, "--ranks-per-host", "2,4,8", "--reducers", "0,2,4", "--size", "16M", "--collectives", "allreduce", "--rounds", "2", "--iterations", "2", "--warmup", "0"],
     [*LINKS, "--ranks-per-host", "2,8", "--reducers", "0,4", "--size", "16M", "--collectives", "reduce_scatter,all_gather,both", "--sharing", "auto",
-     "--entries", "gloo-ring,openmpi"],
-    [*LINKS, "--ranks-per-host", "2,4,8", "--reducers", "0,2,4", "--size", "64M", "--collectives", "allreduce", "--sharing", "auto", "--entries", "gloo-ring"],
-    [*LINKS, "--ranks-per-host", "4", "--reducers", "0,4", "--size", "4K,64K,1M", "--sharing", "auto", "--entries", "gloo-ring,openmpi", "--iterations", "20"],
-    ["--hosts", "1", "--ranks-per-host", "2,4,8", "--size", "4K,64K,256K,1M,4M,16M,64M", "--collectives", "allreduce"],
+     "--entries", "gloo-ring,openmpi", "--iterations", "2"],
+    [*LINKS, "--ranks-per-host", "2,4,8", "--reducers", "0,2,4", "--size", "64M", "--collectives", "allreduce", "--sharing", "auto", "--entries", "gloo-ring",
+     "--iterations", "2", "--warmup", "0"],
+    [*LINKS, "--ranks-per-host", "4", "--reducers", "0,4", "--size", "4K,64K,1M", "--collectives", "allreduce,reduce_scatter,all_gather", "--sharing", "auto",
+     "--entries", "gloo-ring,openmpi", "--iterations", "10"],
+    ["--hosts", "1", "--ranks-per-host", "2,4,8", "--size", "4K,64K,256K,1M,4M,16M,64M", "--collectives", "allreduce", "--iterations", "20"],
 ]
 BRIEF = [["--hosts", "2", "--rate", "400mbit", "--ranks-per-host", "2", "--reducers", "2", "--size", "256K", "--collectives", "allreduce", "--iterations", "2"],
          ["--hosts", "1", "--ranks-per-host", "2", "--size", "64K", "--collectives", "both", "--iterations", "2"]]
