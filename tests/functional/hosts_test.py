@@ -100,7 +100,7 @@ class Rows(unittest.TestCase):
         cases = [{"hosts": 4, "rate": "200mbit", "load_average": {"before": 9, "median": 12, "greatest": 20}, "failures": ["openmpi skipped: why\nmore"], "rows": rows}]
         self.assertIn("| 4 | 8 | allreduce | 16 MiB | sluice, 4 reducers | 721.000 | 700.000 | 4 | 1.030 | 1.000 | 1.030 | 1.000 | 1.005 | 1.005 | 1.50 | 2.50 | 0 |",
                       section.table(cases))
-        for shown in ("9 before the run", "Not measured: openmpi skipped: why."):
+        for shown in ("9 before the first run", "12 to 20 in the runs", "Not measured: openmpi skipped: why."):
             self.assertIn(shown, section.text(cases))
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
             for _, name in section.plots(cases, Path(folder)):  # without matplotlib there is none
