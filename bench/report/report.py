@@ -98,7 +98,9 @@ def machine_line(entry):
 
 
 def run_line(entry):
-    return f"{entry['measured']}, revision {entry['machine']['revision']}; {100 * entry['disturbed']:.1f} % steal time"
+    # A section whose cases were measured one by one has no steal time.
+    disturbed = "" if entry["disturbed"] is None else f"; {100 * entry['disturbed']:.1f} % steal time"
+    return f"{entry['measured']}, revision {entry['machine']['revision']}{disturbed}"
 
 
 def place_table(name, table, folder):

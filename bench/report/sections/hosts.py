@@ -38,7 +38,7 @@ def measure(run):
 def text(cases):
     loads = [case["load_average"] for case in cases]
     failures = [failure.splitlines()[0] for case in cases for failure in case["failures"]]
-    return ("`bench/test_network/hosts.py`: L ranks on each of 4 hosts behind one link of 200 Mb/s, K reducers with the link of a host, or one host without a network. Each row is "
+    return ("`bench/test_network/hosts.py` ([options](../../bench/report/sections/hosts.py)): L ranks on each of 4 hosts behind one link of 200 Mb/s, K reducers with the link of a host, or one host without a network. Each row is "
             "timed at blocking calls in C, by the driver of its library. \"hosts off\": each rank sends all its data (SLUICE_HOSTS=off). Times are in units of S/goodput of "
             "a host's link. The bound is the minimum of the links with one stream for each host. Sent is what a host's interface sent, headers included, in units of S. "
             "Peer / this is the time of the best other library over this one. CPU is that of all ranks; Open MPI's spin while they wait. The load average was "
@@ -62,13 +62,17 @@ def table(cases):
 def plots(cases, folder):
     size = cases[0]["rows"][0]["bytes"]
     rows = [r for case in cases for r in case["rows"] if (r["collective"], r["bytes"]) == ("allreduce", size) and r["time"]]
-    shown = [entry for entry in dict.fromkeys(r["entry"] for r in rows) if entry in SERIES]
-    series = [(SERIES[entry], *zip(*[(r["ranks_per_host"], r["time"]) for r in rows if r["entry"] == entry])) for entry in shown]
-    ours = {r["reducers"]: r["bound"] for r in rows if r["sharing"] == "auto"}
+    shown = [entry for entry in SERIES if any(r["entry"] == entry for r in rows)]
+    limits = {r["reducers"]: r["bound"] for r in rows if r["sharing"] == "auto"}
     counts = sorted({r["ranks_per_host"] for r in rows})
+    bounds = [(f"bound, {reducers} reducers", counts, [limit] * len(counts)) for reducers, limit in sorted(limits.items())]
     title = f"allreduce of {size_text(size)} f32, {cases[0]['hosts']} hosts, {cases[0]['rate']}"
-    return lines(folder, "hosts.svg", title, "ranks per host", "time / (S / goodput)", series,
-                 [(f"bound, {reducers} reducers", counts, [limit] * len(counts)) for reducers, limit in sorted(ours.items())], log_y=True)
+
+    def plot(name, what, column):
+        series = [(SERIES[entry], *zip(*[(r["ranks_per_host"], r[column]) for r in rows if r["entry"] == entry])) for entry in shown]
+        return lines(folder, name, f"{title}: {what}", "ranks per host", what, series, bounds, log_y=True)
+
+    return plot("hosts.svg", "time / (S / goodput)", "time") + plot("hosts-bytes.svg", "bytes sent by a host / S", "sent")
 
 
 SERIES = {"sluice, 0 reducers": "sluice, 0 reducers", "sluice, 2 reducers": "sluice, 2 reducers", "sluice, 4 reducers": "sluice, 4 reducers",
