@@ -184,7 +184,7 @@ TEST_F(ReducerHosted, StartsAndStopsManyTimesAndLeavesNothingBehind) {
   const Nanos deadline = monotonic_now() + 10 * kSecond;
   while (Held::now().threads > before.threads && monotonic_now() < deadline) std::this_thread::yield();
   const Held after = Held::now();
-  EXPECT_EQ(after.threads, before.threads);
+  EXPECT_LE(after.threads, before.threads);  // the same moment may follow the earlier joins
   EXPECT_EQ(after.descriptors, before.descriptors);
   // A sanitizer finds leaks itself, and keeps freed memory.
   if (SLUICE_INSTRUMENTED == 0) {
