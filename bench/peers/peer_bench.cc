@@ -11,6 +11,7 @@
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/workload/pattern.h"
 #include "core/clock.h"
+#include "core/float_bits.h"
 
 namespace sluice::bench {
 namespace {
@@ -44,7 +45,7 @@ std::byte* bytes_of(std::vector<float>& values) {
 
 uint64_t count_different(const float* a, const float* b, size_t count) {
   uint64_t different = 0;
-  for (size_t i = 0; i < count; ++i) different += std::memcmp(a + i, b + i, sizeof(float)) != 0 ? 1 : 0;
+  for (size_t i = 0; i < count; ++i) different += bits_of(a[i]) != bits_of(b[i]) ? 1 : 0;
   return different;
 }
 
