@@ -2,16 +2,12 @@
 
 usage: backend_ranks.py --ranks N --reducers LIST --losses FOLDER. FOLDER/NAME has the losses of rank 0 for gloo, ddp and hsdp."""
 
-import argparse
 import os
-import tempfile
-from pathlib import Path
 
 import sluice.torch
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
-from python_ranks import STEPS, train
+from python_ranks import STEPS, run_ranks, train, write_losses
 from torch.distributed.device_mesh import init_device_mesh
 
 COUNTS = (1, 1000, 3_000_001)
@@ -114,21 +110,8 @@ def rank_main(rank, arguments, store):
         losses["ddp" if name == "sluice" else name] = train(rank)
         dist.destroy_process_group()
     if rank == 0:
-        arguments.losses.mkdir(parents=True, exist_ok=True)
-        for name, values in losses.items():
-            (arguments.losses / name).write_text("".join(f"{value:.9f}\n" for value in values), encoding="utf-8")
-            print(f"{name}: {STEPS} steps, loss {values[0]:.4f} to {values[-1]:.4f}")
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--ranks", type=int, default=3)
-    parser.add_argument("--reducers", required=True)
-    parser.add_argument("--losses", type=Path, required=True)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(rank_main, args=(arguments, os.path.join(folder, "store")), nprocs=arguments.ranks)
+        write_losses(arguments.losses, losses)
 
 
 if __name__ == "__main__":
-    main()
+    run_ranks(rank_main)

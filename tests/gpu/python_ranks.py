@@ -95,6 +95,14 @@ def train(rank, hook=None):
     return losses
 
 
+def write_losses(folder, losses):
+    """losses: {name of the file: those of each step}."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, values in losses.items():
+        (folder / name).write_text("".join(f"{value:.9f}\n" for value in values), encoding="utf-8")
+        print(f"{name}: {STEPS} steps, loss {values[0]:.4f} to {values[-1]:.4f}")
+
+
 def rank_main(rank, arguments, store):
     torch.cuda.set_device(0)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -107,14 +115,12 @@ def rank_main(rank, arguments, store):
             check_wire(session)
             losses[wire] = train(rank, sluice.ddp_hook(session))
     if rank == 0:
-        arguments.losses.mkdir(parents=True, exist_ok=True)
-        for name, values in losses.items():
-            (arguments.losses / name).write_text("".join(f"{value:.9f}\n" for value in values), encoding="utf-8")
-            print(f"{name}: {STEPS} steps, loss {values[0]:.4f} to {values[-1]:.4f}")
+        write_losses(arguments.losses, losses)
     dist.destroy_process_group()
 
 
-def main():
+def run_ranks(rank_main):
+    """Runs rank_main(rank, arguments, file for the store of torch) in a process for each rank."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--reducers", required=True)
@@ -125,4 +131,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run_ranks(rank_main)
