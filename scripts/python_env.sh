@@ -32,21 +32,34 @@ if [[ ! -e "$folder/has-arrays" ]]; then
   "${PYTHON:-python3}" -m venv "$folder" >"$log" 2>&1 || skip "venv" "$log"
 fi
 
-# pip's settings of the package index, for uv.
-if [[ -n ${PIP_INDEX_URL:-} ]]; then export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$PIP_INDEX_URL}; fi
-if [[ -n ${PIP_CERT:-} ]]; then export SSL_CERT_FILE=${SSL_CERT_FILE:-$PIP_CERT}; fi
+# pip_setting NAME: prints the value that pip has from its files or its environment.
+pip_setting() {
+  "$folder/bin/python" -m pip config list 2>/dev/null | sed -nE "s/^(global|install|:env:)\.$1='(.*)'\$/\2/p" | tail -1
+}
 
-# install MARK PACKAGE...: installs the packages and creates the file MARK. pip takes several times the processor time of uv, and environments of
+# with_pip PACKAGE...: installs the packages, or returns an error.
+with_pip() {
+  timeout "$DEADLINE" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 --timeout 20 -q "$@" >"$log" 2>&1
+}
+
+# with_uv PACKAGE...: the same, with the index and the certificates of pip. pip takes several times the processor time of uv, and environments of
 # uv share files. Compiles the modules, because the tests do not write into the environment.
+with_uv() {
+  local index certificates
+  if [[ ! -e "$folder/bin/uv" ]]; then with_pip uv || return; fi
+  index=$(pip_setting index-url)
+  certificates=$(pip_setting cert)
+  if [[ -n $index ]]; then export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index}; fi
+  if [[ -n $certificates ]]; then export SSL_CERT_FILE=${SSL_CERT_FILE:-$certificates}; fi
+  UV_HTTP_TIMEOUT=20 timeout "$DEADLINE" "$folder/bin/uv" pip install -q --compile-bytecode --python "$folder/bin/python" "$@" >"$log" 2>&1
+}
+
+# install MARK PACKAGE...: installs the packages and creates the file MARK. uv does not know all settings of pip, which then is the one that works.
 install() {
   local mark=$folder/$1
   shift
   if [[ -e "$mark" ]]; then return; fi
-  if [[ ! -e "$folder/bin/uv" ]]; then
-    timeout "$DEADLINE" "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --retries 2 --timeout 20 -q uv >"$log" 2>&1 || skip "pip install uv" "$log"
-  fi
-  UV_HTTP_TIMEOUT=20 timeout "$DEADLINE" "$folder/bin/uv" pip install -q --compile-bytecode --python "$folder/bin/python" "$@" >"$log" 2>&1 ||
-    skip "uv pip install $*" "$log"
+  with_uv "$@" || with_pip "$@" || skip "pip install $*" "$log"
   touch "$mark"
 }
 
