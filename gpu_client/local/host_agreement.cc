@@ -36,9 +36,13 @@ struct MemoryOutcome {
   static void visit(auto& m, auto& v) { v(m.code), v.text(m.text, 200); }
 };
 
-// Of all errors of meet(), those that the network does not have.
-bool is_about_memory(Errc code) {
-  return code == Errc::kSystem || code == Errc::kUnsupported || code == Errc::kExhausted;
+// Of all errors of meet(), those of this host: the network may be better. Others are about the ranks. That a
+// rank does not come is of the host, because all are there: round 0 has shown it.
+bool is_about_host(Errc code) {
+  constexpr std::array kCodes = {Errc::kSystem,          Errc::kUnsupported, Errc::kExhausted,
+                                 Errc::kUnauthenticated, Errc::kJoinTimeout, Errc::kTimeout,
+                                 Errc::kNoCommonVersion, Errc::kBadLength};
+  return std::ranges::find(kCodes, code) != kCodes.end();
 }
 
 std::array<uint8_t, 16> digest_of(const std::string& text) {
@@ -48,8 +52,17 @@ std::array<uint8_t, 16> digest_of(const std::string& text) {
   return out;
 }
 
-// Memory can be shared by processes of one user in one network namespace, where their sockets are. A host
-// that does not tell its boot id is one for each rank.
+// Differs between the namespaces of a machine; empty if this process cannot tell.
+std::string namespace_id(const std::string& kind) {
+  struct stat status {};
+  if (::stat(("/proc/self/ns/" + kind).c_str(), &status) != 0) return {};
+  return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
+}
+
+// Memory can be shared by processes of one user in one network namespace, where their sockets are. The same
+// number in two user namespaces may be two users; a kernel without user namespaces has no file for them. A
+// host that does not tell its boot id is one for each rank. IPC, mount and process namespaces don't matter:
+// the ranks use neither names in them nor each other's process ids.
 Result<HostInfo> this_host() {
   HostInfo info;
   const char* const name = std::getenv("SLUICE_HOST_ID");
@@ -58,15 +71,16 @@ Result<HostInfo> this_host() {
     return invalid("variable SLUICE_HOST_ID: more than " + std::to_string(kMaxHostName) + " characters");
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat network {};
-  if (boot.empty() || ::stat("/proc/self/ns/net", &network) != 0) {
+  const std::string network = namespace_id("net");
+  if (boot.empty() || network.empty()) {
     auto random = engine::make_nonce();
     if (!random) return tl::unexpected(random.error());
     boot = "unknown " + std::string(random->begin(), random->end());
+  } else {
+    info.machine = digest_of(boot);
   }
-  info.machine = digest_of(boot);
-  info.host = digest_of(boot + " " + std::to_string(network.st_dev) + " " + std::to_string(network.st_ino) +
-                        " " + std::to_string(::geteuid()) + " " + info.name);
+  info.host = digest_of(boot + " " + network + " " + namespace_id("user") + " " +
+                        std::to_string(::geteuid()) + " " + info.name);
   return info;
 }
 
@@ -75,10 +89,14 @@ std::string rank_at(const std::vector<HostInfo>& infos, Rank rank) {
          ")";
 }
 
+bool is_known(const std::array<uint8_t, 16>& machine) {
+  return std::ranges::any_of(machine, [](uint8_t byte) { return byte != 0; });
+}
+
 Result<void> check_names(const std::vector<HostInfo>& infos) {
   std::map<std::string, Rank> first;
   for (Rank rank = 0; rank < infos.size(); ++rank) {
-    if (infos[rank].name.empty()) continue;
+    if (infos[rank].name.empty() || !is_known(infos[rank].machine)) continue;
     const auto [known, is_new] = first.try_emplace(infos[rank].name, rank);
     if (is_new || infos[known->second].machine == infos[rank].machine) continue;
     return fail(Errc::kMismatch, rank_at(infos, rank) + " and " + rank_at(infos, known->second) +
@@ -87,16 +105,18 @@ Result<void> check_names(const std::vector<HostInfo>& infos) {
   return {};
 }
 
-// Says once why ranks of one machine do not share its memory.
+// Says once why ranks of one machine do not share its memory, unless they shall not.
 void log_separated(const std::vector<HostInfo>& infos, const engine::Identity& identity) {
   if (identity.rank != 0) return;
-  for (Rank rank = 1; rank < infos.size(); ++rank) {
+  std::map<std::pair<std::array<uint8_t, 16>, std::string>, Rank> first;
+  for (Rank rank = 0; rank < infos.size(); ++rank) {
     const HostInfo& info = infos[rank];
-    if (!info.name.empty() || info.machine != infos[0].machine || info.host == infos[0].host) continue;
+    if (!is_known(info.machine)) continue;
+    const auto [known, is_new] = first.try_emplace({info.machine, info.name}, rank);
+    if (is_new || info.host == infos[known->second].host) continue;
     engine::SessionLog(identity.session, identity.rank)
-        .warn(rank_at(infos, rank) +
-              " runs on the machine of rank 0, but as another user or in another network "
-              "namespace; they count as different hosts");
+        .warn(rank_at(infos, rank) + " runs on the machine of rank " + std::to_string(known->second) +
+              ", but as another user or in another network or user namespace; they count as different hosts");
     return;
   }
 }
@@ -215,13 +235,16 @@ void HostAgreement::hand_over_reducer(engine::JoinOptions& options) {
 Result<bool> HostAgreement::conclude(const Result<void>& met) {
   MemoryOutcome own;
   if (!met) {
-    if (!is_about_memory(met.error().code)) return tl::unexpected(met.error());
+    if (!is_about_host(met.error().code)) return tl::unexpected(met.error());
     own.code = met.error().code;
     own.text = engine::replace_control_characters(met.error().text.substr(0, 200));
   }
   auto all = gather_->gather_messages(kMemoryRound, own, options_->join_timeout);
   if (!all) return tl::unexpected(all.error());
-  const auto refused = std::ranges::find_if(*all, [](const MemoryOutcome& o) { return o.code != Errc::kOk; });
+  // Where a rank says why it does not come, another one may wait for it in vain.
+  auto refused = std::ranges::find_if(
+      *all, [](const MemoryOutcome& o) { return o.code != Errc::kOk && o.code != Errc::kJoinTimeout; });
+  if (refused == all->end()) refused = std::ranges::find(*all, Errc::kJoinTimeout, &MemoryOutcome::code);
   if (refused == all->end()) {
     log_hosts();
     return true;

@@ -21,11 +21,11 @@ namespace sluice::local {
 // What a rank tells the others in round 0. Ranks with equal `host` can share memory.
 struct HostInfo {
   static constexpr bool kMayGrow = true;
-  std::array<uint8_t, 16> host{}, machine{};
-  std::string name{};         // SLUICE_HOST_ID
-  std::string address{};      // of this rank
-  uint16_t port = 0;          // of its reducer, without dedicated ones; 0: it has none
-  uint8_t device_memory = 0;  // 1: its network cards shall access its GPU's memory
+  std::array<uint8_t, 16> host{}, machine{};  // machine: zero if unknown
+  std::string name{};                         // SLUICE_HOST_ID
+  std::string address{};                      // of this rank
+  uint16_t port = 0;                          // of its reducer, without dedicated ones; 0: it has none
+  uint8_t device_memory = 0;                  // 1: its network cards shall access its GPU's memory
   static void visit(auto& m, auto& v) {
     v(m.host), v(m.machine), v.text(m.name, 64), v.text(m.address, 46), v(m.port), v(m.device_memory);
   }
@@ -44,7 +44,7 @@ class HostAgreement {
 
   // Tells the other hosts whether the ranks of this one share memory now, and blocks until all have told. On
   // false, memory was refused somewhere, which rank 0 has logged: then no host shares memory. Errors: that of
-  // this rank, if it isn't about memory; those of GATHER.
+  // this rank, if it is about the ranks and not about its host; those of GATHER.
   [[nodiscard]] Result<bool> conclude(const Result<void>& met);
 
   // Where the members of a rail meet without dedicated reducers. While this object lives, the rail's first

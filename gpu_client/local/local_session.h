@@ -82,7 +82,7 @@ class LocalSession final : public engine::CollectiveSession {
   LocalSession(engine::SessionOptions options, Topology topology);
 
   // local_session_create.cc
-  [[nodiscard]] Result<void> meet_host();
+  [[nodiscard]] Result<void> meet_host(Nanos timeout);
   [[nodiscard]] Result<void> begin(Segment segment);
   [[nodiscard]] Result<void> confirm();
 

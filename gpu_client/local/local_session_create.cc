@@ -1,4 +1,5 @@
 // How a LocalSession begins: the ranks of each host meet, then the rails join.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,13 @@
 #include "gpu_client/local/meeting.h"
 
 namespace sluice::local {
+namespace {
+
+// Ranks that have agreed on their hosts come at once. Whoever does not come cannot, and the others must have
+// time left to hear of it.
+constexpr Nanos kLongestMeeting = 30 * kSecond;
+
+}  // namespace
 
 Result<std::unique_ptr<LocalSession>> LocalSession::create_on_one_host(engine::SessionOptions options) {
   const uint32_t ranks = options.join.identity.ranks;
@@ -17,14 +25,15 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create_on_one_host(engine::S
                                     std::to_string(kMaxRanks) + " share its memory");
   }
   std::unique_ptr<LocalSession> session(new LocalSession(std::move(options), Topology::of_one_host(ranks)));
-  if (auto met = session->meet_host(); !met) return tl::unexpected(met.error());
+  if (auto met = session->meet_host(session->options_.join.join_timeout); !met)
+    return tl::unexpected(met.error());
   return session;
 }
 
 Result<std::unique_ptr<LocalSession>> LocalSession::create(const engine::SessionOptions& options,
                                                            HostAgreement& agreement) {
   std::unique_ptr<LocalSession> session(new LocalSession(options, agreement.topology()));
-  const auto met = session->meet_host();
+  const auto met = session->meet_host(std::min(kLongestMeeting, options.join.join_timeout / 2));
   const auto agreed = agreement.conclude(met);
   if (!agreed || !*agreed) {
     // The other ranks of this host do the same, so none sees the loss of another.
@@ -41,14 +50,14 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create(const engine::Session
   return session;
 }
 
-Result<void> LocalSession::meet_host() {
+Result<void> LocalSession::meet_host(Nanos timeout) {
   const engine::JoinOptions& join = options_.join;
   const uint32_t ranks = topology_.local_ranks(host_);
   const MeetingPlan plan{.topology = topology_,
                          .geometry = topology_.hosts() == 1
                                          ? Geometry::of_one_host(ranks)
                                          : Geometry::of_several_hosts(ranks, topology_.rails),
-                         .timeout = join.join_timeout};
+                         .timeout = timeout};
   return meet(join.identity, plan, [this](Segment segment) { return begin(std::move(segment)); });
 }
 

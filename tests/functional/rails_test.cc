@@ -1,106 +1,19 @@
-// Sessions of several hosts with several ranks each. SLUICE_HOST_ID makes hosts of this machine's ranks,
-// which are processes, because a process has one environment.
+// Sessions of several hosts with several ranks each: results, bytes on the network, changes and failures.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <numeric>
 #include <random>
 #include <span>
 
 #include "core/float_bits.h"
-#include "reducer/reducer.h"
-#include "tests/functional/local_test_bed.h"
-#include "transport/tcp/address.h"
-#include "transport/tcp/connect.h"
+#include "tests/functional/rails_test_bed.h"
 
 namespace sluice::test {
 namespace {
-
-class Rails : public LocalTestBed {
- protected:
-  void SetUp() override {
-    LocalTestBed::SetUp();
-    ::setenv("SLUICE_HOSTS", "auto", 1);
-  }
-  void TearDown() override { ::unsetenv("SLUICE_HOSTS"); }
-
-  // Starts reducers after the ranks have been forked: a process with threads must not fork. Without reducers,
-  // the ranks meet at rank 0.
-  // `body` returns 0 if all is well; `dies` is a rank that does not return.
-  void run_hosts(const std::vector<uint32_t>& host_of, size_t reducers,
-                 const std::function<int(uint32_t rank, sluice_session*)>& body, uint32_t dies = ~0U,
-                 const std::function<void(uint32_t rank)>& before_join = nullptr) {
-    const auto ranks = static_cast<uint32_t>(host_of.size());
-    std::array<int, 2> pipe{};
-    ASSERT_EQ(::pipe(pipe.data()), 0);
-    if (reducers == 0) {
-      const auto listener = transport::tcp::listen_on("127.0.0.1", 0, {});
-      ASSERT_TRUE(listener.has_value());
-      const uint16_t port = transport::tcp::bound_port(listener->fd()).value();
-      ::setenv("SLUICE_RENDEZVOUS", ("127.0.0.1:" + std::to_string(port)).c_str(), 1);
-    }
-    std::vector<pid_t> children;
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      const pid_t child = ::fork();
-      if (child != 0) {
-        children.push_back(child);
-        continue;
-      }
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      std::array<char, 256> list{};
-      if (::read(pipe[0], list.data(), list.size()) != static_cast<ssize_t>(list.size())) ::_exit(2);
-      ::setenv("SLUICE_HOST_ID", ("host" + std::to_string(host_of[rank])).c_str(), 1);
-      sluice_options o = options_for(rank, ranks);
-      o.reducers = list.data();
-      list_ = list.data();
-      if (before_join) before_join(rank);
-      const Created c = create_session(o);
-      if (c.status != SLUICE_OK) {
-        std::fprintf(stderr, "rank %u: %s\n", rank, c.error.c_str());
-        ::_exit(3);
-      }
-      int code = body(rank, c.session);
-      if (code == 0 && ::testing::Test::HasFailure()) code = 5;
-      const sluice_status closed = dies == ~0U ? SLUICE_OK : SLUICE_LOST;
-      if (sluice_session_close(c.session) != closed) code = code != 0 ? code : 4;
-      ::_exit(code);
-    }
-    std::vector<std::unique_ptr<reducer::Reducer>> pool;
-    std::string list;
-    for (size_t i = 0; i < reducers; ++i) {
-      reducer::ReducerOptions o;
-      o.listen_port = 0;
-      o.lanes = 2;
-      o.memory_limit = 512 * kMiB;
-      auto started = reducer::Reducer::start(o);
-      ASSERT_TRUE(started.has_value()) << started.error().text;
-      list += (list.empty() ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string((*started)->port());
-      pool.push_back(std::move(*started));
-    }
-    if (reducers == 0) list = "none";
-    list.resize(256);
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      ASSERT_EQ(::write(pipe[1], list.data(), list.size()), static_cast<ssize_t>(list.size()));
-    }
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      int exited = 0;
-      ::waitpid(children[rank], &exited, 0);
-      if (rank == dies) continue;
-      EXPECT_TRUE(WIFEXITED(exited) && WEXITSTATUS(exited) == 0) << "rank " << rank << ": " << exited;
-    }
-    ::close(pipe[0]);
-    ::close(pipe[1]);
-  }
-
-  std::string list_;  // of the reducers; in the ranks
-};
 
 template <typename T>
 bool all_equal(const std::vector<T>& x, const std::function<T(size_t)>& expected) {
@@ -184,6 +97,20 @@ TEST_F(Rails, AllCollectivesOfTwoHostsOfTwoRanks) {
 }
 TEST_F(Rails, AllCollectivesOfUnequalHosts) {
   const std::vector<uint32_t> hosts = {0, 1, 0, 0, 2, 1};
+  run_hosts(hosts, 2, [&](uint32_t rank, sluice_session* s) { return all_collectives(hosts, rank, s); });
+}
+// A host with one rank serves all rails.
+TEST_F(Rails, AllCollectivesOfHostsWithOneRank) {
+  for (const size_t reducers : {size_t{2}, size_t{0}}) {
+    SetUp();
+    const std::vector<uint32_t> hosts = {0, 1, 1, 1, 2, 2};
+    run_hosts(hosts, reducers,
+              [&](uint32_t rank, sluice_session* s) { return all_collectives(hosts, rank, s); });
+  }
+}
+TEST_F(Rails, AllCollectivesOfHostsOfEightEightAndThreeRanks) {
+  std::vector<uint32_t> hosts(19, 2);
+  for (size_t rank = 0; rank < 16; ++rank) hosts[rank] = rank < 8 ? 0 : 1;
   run_hosts(hosts, 2, [&](uint32_t rank, sluice_session* s) { return all_collectives(hosts, rank, s); });
 }
 TEST_F(Rails, AllCollectivesOfTwoHostsWithoutReducers) {
@@ -295,9 +222,11 @@ TEST_F(Rails, MemoryThatOneHostRefusesIsSharedByNone) {
                      : 83;
         },
         ~0U,
-        [](uint32_t rank) {
+        [](uint32_t rank, sluice_options& /*o*/) {
           if (rank >= 2) forbid_memfd();
         });
+    EXPECT_EQ(count_logged("no host shares memory"), 1U);
+    EXPECT_EQ(count_logged("cannot create"), 1U);
   }
 }
 

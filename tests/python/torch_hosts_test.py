@@ -1,4 +1,4 @@
-"""The backend "sluice" without reducers on two hosts whose names resolve to 127.0.1.1, as Debian and Ubuntu configure them: where the ranks meet.
+"""The backend "sluice" without reducers on two hosts whose names resolve to 127.0.1.1, as Debian and Ubuntu configure them: where the ranks meet, and who shares memory.
 
 The hosts are network namespaces. Exit code 77 where this process cannot create them."""
 
@@ -60,6 +60,17 @@ class TorchHosts(PackageTest):
         for host in self.hosts:
             ip("-4", "address", "flush", "dev", "eth0", host=host)
         self.meet(INIT="env://", MASTER_ADDR="fe80::1%eth0", MASTER_PORT="29500")
+
+    def test_the_same_number_in_two_user_namespaces_shares_no_memory(self):
+        code = "import os; from sluice.torch import meeting; print(os.geteuid(), meeting.memory_id())"
+        command = [sys.executable, "-B", "-c", code]
+        environment = variables(SLUICE_HOSTS="auto")
+        outputs = [subprocess.run([*entry, *command], check=True, timeout=60, capture_output=True, text=True, env=environment).stdout.split(maxsplit=1)
+                   for entry in ([], [], ["unshare", "--user", "--map-root-user"])]
+        self.assertEqual([user for user, _ in outputs], ["0"] * 3)
+        ids = [memory for _, memory in outputs]
+        self.assertEqual(ids[0], ids[1])
+        self.assertNotEqual(ids[0], ids[2])
 
 
 if __name__ == "__main__":

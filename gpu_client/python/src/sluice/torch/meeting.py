@@ -27,10 +27,13 @@ def host_id() -> str:
 
 
 def memory_id() -> Optional[str]:
-    """Differs between processes that do not share memory: those of several hosts, network namespaces or users. None: this one may not."""
+    """Differs between processes that do not share memory: those of several hosts, network namespaces or users. None: this one may not.
+
+    The same number in two user namespaces may be two users. A kernel without user namespaces has no file for them."""
     if os.environ.get("SLUICE_HOSTS", "auto") == "off":
         return None
-    return f"{host_id()} {os.geteuid()} {os.environ.get('SLUICE_HOST_ID', '')}"
+    users = Path("/proc/self/ns/user")
+    return f"{host_id()} {users.stat().st_ino if users.exists() else ''} {os.geteuid()} {os.environ.get('SLUICE_HOST_ID', '')}"
 
 
 def own_addresses(store: Optional[dist.Store]) -> list[str]:
