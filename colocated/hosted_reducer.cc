@@ -36,7 +36,8 @@ struct HostedReducer {
   // Two ranks of a session in one process need two reducers.
   [[nodiscard]] bool can_serve(const LocalReducerRequest& r) const {
     const bool is_at_port = requested_port == r.port || reducer->port() == r.port;
-    return host == r.host && is_at_port && job == r.job && token == r.token && tls == r.tls &&
+    const bool is_at_host = host == r.host || host.empty();
+    return is_at_host && is_at_port && job == r.job && token == r.token && tls == r.tls &&
            !sessions.contains(r.session);
   }
 };

@@ -135,6 +135,12 @@ Topology topology_of(const std::vector<HostInfo>& infos) {
   return Topology(std::move(host_of));
 }
 
+// Where the reducers of rank 0's host listen. A host may know itself by a name that others resolve
+// differently, or by 127.0.1.1, which they do not reach: then at all its addresses.
+std::string address_of_host(const config::Endpoint& rendezvous) {
+  return transport::tcp::is_numeric(rendezvous.host) ? rendezvous.host : "";
+}
+
 // The reducer with the least id. Nothing if a reducer does not know GATHER, or scans the contributions of
 // each rank: then no rank calls it.
 Result<std::optional<config::Endpoint>> meeting_point_at_pool(const engine::JoinOptions& options) {
@@ -171,9 +177,7 @@ Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, b
     if (!*reducer) return out;
     at = std::move(**reducer);
   } else if (identity.rank == 0) {
-    // A host may know itself by a name that others resolve differently.
-    auto own = engine::start_local_reducer(options, identity,
-                                           transport::tcp::is_numeric(at.host) ? at.host : "", at.port);
+    auto own = engine::start_local_reducer(options, identity, address_of_host(at), at.port);
     if (!own) return add_context("co-located reducer at SLUICE_RENDEZVOUS", own.error());
     out.reducer_ = std::move(*own);
   }
@@ -184,11 +188,12 @@ Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, b
   out.gather_ = std::make_unique<engine::GatherConnection>(std::move(*gather));
   info->address = out.gather_->local_address();
   info->device_memory = device_memory ? 1 : 0;
-  // Any rank but those of host 0 can do without; who these are is not known yet.
+  // Of the other hosts, no rank needs one, and none has the address; who these are is not known yet.
   if (in_worker && identity.rank != 0) {
-    if (auto own = engine::start_local_reducer(options, identity, info->address, 0))
+    if (auto own = engine::start_local_reducer(options, identity, address_of_host(at), 0))
       out.reducer_ = std::move(*own);
   }
+  out.rank_0_address_ = transport::tcp::is_numeric(at.host) ? at.host : out.gather_->peer_address();
   if (out.reducer_) info->port = out.reducer_->port();
   auto infos = out.gather_->gather_messages(kHostsRound, *info, options.join_timeout);
   if (!infos) return tl::unexpected(infos.error());
@@ -196,6 +201,7 @@ Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, b
   log_separated(*infos, identity);
   out.topology_ = topology_of(*infos);
   out.infos_ = std::move(*infos);
+  out.log_obstacle();
   return out;
 }
 
@@ -204,19 +210,20 @@ bool HostAgreement::shares_memory() const {
   // Memory that only the cards can access cannot be summed by the host's processors.
   if (std::ranges::any_of(infos_, [](const HostInfo& i) { return i.device_memory != 0; })) return false;
   if (topology_.hosts() == 1 || !options_->reducers.empty()) return true;
+  return !first_member_without_reducer();
+}
+
+std::optional<Rank> HostAgreement::first_member_without_reducer() const {
   for (uint32_t rail = 0; rail < topology_.rails; ++rail) {
-    const HostInfo& first = infos_[first_member(rail)];
-    const auto address =
-        config::parse_endpoints(config::to_string({.host = first.address, .port = first.port}));
-    if (first.port == 0 || !address || address->size() != 1) return false;
+    if (infos_[first_member(rail)].port == 0) return first_member(rail);
   }
-  return true;
+  return std::nullopt;
 }
 
 config::Endpoint HostAgreement::rail_meeting_point(uint32_t rail) const {
   const Rank first = first_member(rail);
   if (first == 0) return options_->colocation.rendezvous;
-  return {.host = infos_[first].address, .port = infos_[first].port};
+  return {.host = rank_0_address_, .port = infos_[first].port};
 }
 
 void HostAgreement::hand_over_reducer(engine::JoinOptions& options) {
@@ -256,6 +263,17 @@ Result<bool> HostAgreement::conclude(const Result<void>& met) {
               ", " + engine::replace_control_characters(refused->text));
   }
   return false;
+}
+
+// Says once why ranks of one host do not share its memory, where nobody has asked for that.
+void HostAgreement::log_obstacle() const {
+  if (options_->identity.rank != 0 || topology_.rails <= 1 || topology_.rails > kMaxRanks) return;
+  if (topology_.hosts() == 1 || !options_->reducers.empty()) return;
+  if (const auto first = first_member_without_reducer()) {
+    engine::SessionLog(options_->identity.session, 0)
+        .warn("no host shares memory, so each rank sends its data: " + rank_at(infos_, *first) +
+              " could not start the reducer at which other hosts would meet it");
+  }
 }
 
 void HostAgreement::log_hosts() const {

@@ -23,7 +23,7 @@ struct HostInfo {
   static constexpr bool kMayGrow = true;
   std::array<uint8_t, 16> host{}, machine{};  // machine: zero if unknown
   std::string name{};                         // SLUICE_HOST_ID
-  std::string address{};                      // of this rank
+  std::string address{};                      // of this rank, for messages
   uint16_t port = 0;                          // of its reducer, without dedicated ones; 0: it has none
   uint8_t device_memory = 0;                  // 1: its network cards shall access its GPU's memory
   static void visit(auto& m, auto& v) {
@@ -47,8 +47,9 @@ class HostAgreement {
   // this rank, if it is about the ranks and not about its host; those of GATHER.
   [[nodiscard]] Result<bool> conclude(const Result<void>& met);
 
-  // Where the members of a rail meet without dedicated reducers. While this object lives, the rail's first
-  // member has a reducer there, which serves the rail from its join on.
+  // Where the members of a rail meet without dedicated reducers: as this rank reaches it, so not the same
+  // text on all ranks. While this object lives, the rail's first member has a reducer there, which serves the
+  // rail from its join on.
   [[nodiscard]] config::Endpoint rail_meeting_point(uint32_t rail) const;
 
   // Gives the place at this rank's reducer to the session that `options` will join instead: other ranks may
@@ -61,12 +62,16 @@ class HostAgreement {
   [[nodiscard]] Rank first_member(uint32_t rail) const {
     return topology_.ranks_of[0][topology_.server_of(rail, 0)];
   }
+  [[nodiscard]] std::optional<Rank> first_member_without_reducer() const;
+  void log_obstacle() const;
   void log_hosts() const;
 
   const engine::JoinOptions* options_;  // outlives the object
   Topology topology_;
   std::vector<HostInfo> infos_;                       // by rank; empty if no rank was asked
   std::unique_ptr<colocated::LocalReducer> reducer_;  // of this rank; null with dedicated reducers
+  // Where this rank reached rank 0. The first members of all rails are on that host, and listen there too.
+  std::string rank_0_address_;
   std::unique_ptr<engine::GatherConnection> gather_;
 };
 

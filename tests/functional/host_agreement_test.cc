@@ -230,5 +230,19 @@ TEST_F(HostsOfRanks, ARankThatCannotMeetTheOthersMakesAllSendTheirData) {
   EXPECT_EQ(count_logged("on the host of rank 3 (127.0.0.1), cannot create a Unix socket"), 1U);
 }
 
+// The members of its rail would meet there.
+TEST_F(HostsOfRanks, AFirstMemberWithoutAReducerMakesAllSendTheirData) {
+  expect_sums(
+      {0, 0, 1, 1}, 0,
+      [](uint32_t rank, sluice_options&) {
+        if (rank == 1) forbid(SYS_listen);
+      },
+      [](uint32_t, uint64_t sent) { return sent == kBytes; });
+  EXPECT_EQ(count_logged(
+                "no host shares memory, so each rank sends its data: rank 1 (127.0.0.1) could not start the "
+                "reducer"),
+            1U);
+}
+
 }  // namespace
 }  // namespace sluice::test

@@ -80,6 +80,15 @@ Result<uint16_t> bound_port(int fd) {
   return fail(Errc::kSystem, "cannot read the bound port: not an IP socket");
 }
 
+std::string peer_host(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return {};
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  const bool has_scope = address.ss_family == AF_INET6 && v6.sin6_scope_id != 0;
+  return host_text(address) + (has_scope ? "%" + std::to_string(v6.sin6_scope_id) : "");
+}
+
 std::string peer_name(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;

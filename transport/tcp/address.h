@@ -32,6 +32,9 @@ using AddressList = std::unique_ptr<addrinfo, FreeAddresses>;
 [[nodiscard]] bool is_numeric(const std::string& host) noexcept;
 // The local address of a connected socket, without the port; empty if it has none.
 [[nodiscard]] std::string local_host(int fd);
+// The address of the peer of a connected socket, without the port, with the interface of a link-local one:
+// another connection to the address reaches the same host. Empty if it has none.
+[[nodiscard]] std::string peer_host(int fd);
 // address_text() of the peer of a connected socket.
 [[nodiscard]] std::string peer_name(int fd);
 // True if the peer of a connected socket has an address of this host, in this network namespace.

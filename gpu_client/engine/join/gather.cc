@@ -72,6 +72,10 @@ std::string GatherConnection::local_address() const {
   return transport::tcp::local_host(handshake_.socket.fd());
 }
 
+std::string GatherConnection::peer_address() const {
+  return transport::tcp::peer_host(handshake_.socket.fd());
+}
+
 uint64_t GatherConnection::link_rate() const {
   sockaddr_storage local{};
   socklen_t size = sizeof local;

@@ -48,6 +48,8 @@ class GatherConnection {
   }
   // The local address of the connection, without the port.
   [[nodiscard]] std::string local_address() const;
+  // The address at which the connection has reached the reducer, without the port.
+  [[nodiscard]] std::string peer_address() const;
   // The rate of the interface with this address, in bits/s; 0: unknown.
   [[nodiscard]] uint64_t link_rate() const;
 
