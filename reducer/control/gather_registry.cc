@@ -86,8 +86,12 @@ void GatherRegistry::tick(Nanos now) {
     for (uint32_t rank = 0; !round.entries.empty() && rank < round.ranks; ++rank) {
       if (!round.entries.contains(rank)) missing.push_back(rank);
     }
-    if (!missing.empty())
-      refuse_all(round, {Errc::kJoinTimeout, rank_list(missing) + " did not join in time"}, missing.front());
+    if (!missing.empty()) {
+      const Error late{Errc::kJoinTimeout, rank_list(missing) + " did not join in time"};
+      const Connection& first = *round.entries.begin()->second.connection;
+      refuse_all(round, late, missing.front());
+      leave_group(first.gather_group(), first, missing.front(), late);  // those who have not arrived
+    }
     at = rounds_.erase(at);
   }
 }
@@ -116,7 +120,18 @@ void GatherRegistry::send_to_all(const PendingGather& round, uint8_t number) {
     part.data.insert(part.data.end(), entry.data.begin(), entry.data.end());
   }
   parts.push_back(std::move(part));
-  for (const auto& [rank, entry] : round.entries) entry.connection->send_gathered(parts);
+  const auto group = std::make_shared<GatherGroup>();
+  for (const auto& [rank, entry] : round.entries) group->members.push_back(entry.connection);
+  for (const auto& [rank, entry] : round.entries) entry.connection->send_gathered(parts, group);
+}
+
+void GatherRegistry::leave_group(const std::shared_ptr<GatherGroup>& group, const Connection& from,
+                                 uint32_t rank, const Error& why) {
+  if (group == nullptr) return;
+  for (const std::weak_ptr<Connection>& member : std::exchange(group->members, {})) {
+    if (const auto other = member.lock(); other != nullptr && other.get() != &from)
+      other->abort_gather(why, rank);
+  }
 }
 
 }  // namespace sluice::reducer

@@ -2,7 +2,8 @@
 // of it to each of them (GATHER, protocol.md section 5).
 //
 // The reducer does not interpret the data and keeps it only until every rank has arrived. Memory is in
-// proportion to the connections that wait. Control thread only.
+// proportion to the connections. Ranks that have finished a round together form a group: a rank that leaves
+// it early is missed by the others, who are told at once. Control thread only.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,11 @@ namespace sluice::reducer {
 
 class Connection;
 
+// The connections that have finished a round together.
+struct GatherGroup {
+  std::vector<std::weak_ptr<Connection>> members;
+};
+
 class GatherRegistry {
  public:
   // `longest_wait` bounds the timeout that ranks ask for.
@@ -37,6 +43,10 @@ class GatherRegistry {
   [[nodiscard]] std::optional<Error> on_join(const wire::Hello& hello);
   // Refuses the ranks whose timeout has passed, naming the ranks that did not arrive.
   void tick(Nanos now);
+  // Tells the others of the group, with ABORT, that this rank has left it, and why. They may have no more
+  // need of each other, and then don't look at it.
+  static void leave_group(const std::shared_ptr<GatherGroup>& group, const Connection& from, uint32_t rank,
+                          const Error& why);
 
  private:
   struct Entry {

@@ -141,6 +141,41 @@ TEST_F(GatherTest, ForgetsARankThatClosesItsConnection) {
   EXPECT_EQ(receive(again, 2), (std::vector<std::vector<uint8_t>>{{2}, {3}}));
 }
 
+TEST_F(GatherTest, TellsTheOthersThatARankHasLeftAfterARound) {
+  start();
+  std::deque<ScriptedConnection> ranks;
+  for (uint32_t rank = 0; rank < 3; ++rank) ranks.push_back(send(rank, 3, {1}));
+  for (ScriptedConnection& c : ranks) receive(c, 3);
+  ranks[0].send(wire::Gather{.round = 2, .timeout_ms = 60'000, .data = {}, .mac = {}});
+  ranks.pop_back();
+  for (ScriptedConnection& c : ranks) {
+    const auto told = c.expect<wire::Abort>();
+    EXPECT_EQ(told.code, Errc::kPeerLost);
+    EXPECT_EQ(told.rank, 2u);
+    EXPECT_EQ(told.text, "rank 2 lost: it left before all ranks had joined");
+  }
+  // The ranks may come again.
+  ranks.clear();
+  for (uint32_t rank = 0; rank < 3; ++rank) ranks.push_back(send(rank, 3, {9}));
+  EXPECT_EQ(receive(ranks[0], 3)[1], std::vector<uint8_t>{9});
+}
+
+TEST_F(GatherTest, PassesOnWhyARankLeaves) {
+  start();
+  auto a = send(0, 2, {});
+  auto b = send(1, 2, {});
+  receive(a, 2);
+  receive(b, 2);
+  wire::Abort abort;
+  abort.code = Errc::kMismatch;
+  abort.text = "no cheese";
+  a.send(abort);
+  const auto told = b.expect<wire::Abort>();
+  EXPECT_EQ(told.code, Errc::kMismatch);
+  EXPECT_EQ(told.rank, 0u);
+  EXPECT_EQ(told.text, "no cheese");
+}
+
 TEST_F(GatherTest, RefusesAStrangerWithoutEffectOnTheJob) {
   const TemporaryFile key_file(std::string(64, 'a'));
   auto options = test_options();

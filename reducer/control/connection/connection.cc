@@ -84,6 +84,12 @@ void Connection::on_closed(Errc reason) {
   if (session_ == nullptr && is_bad_frame(reason))
     loop_.record_refusal(hello_.session, wire::kNoRank, reason, "malformed frame from " + peer());
   if (Session* const s = std::exchange(session_, nullptr); s != nullptr) s->on_control_lost(rank_, reason);
+  // A client that has been idle for too long still is there.
+  if (gather_group_ != nullptr && reason != Errc::kTimeout) {
+    GatherRegistry::leave_group(gather_group_, *this, hello_.rank,
+                                {Errc::kPeerLost, "rank " + std::to_string(hello_.rank) +
+                                                      " lost: it left before all ranks had joined"});
+  }
 }
 
 void Connection::on_frame() {

@@ -21,6 +21,7 @@
 namespace sluice::reducer {
 
 class Session;
+struct GatherGroup;
 
 class Connection final : public FrameConnection {
  public:
@@ -31,7 +32,11 @@ class Connection final : public FrameConnection {
   // A newer connection replaces this one: closes at once without notifying the session.
   void supersede();
   // Answers a GATHER. The client may send the GATHER of another round, or close.
-  void send_gathered(const std::vector<wire::Gathered>& parts);
+  void send_gathered(const std::vector<wire::Gathered>& parts, std::shared_ptr<GatherGroup> group);
+  // `rank` has left the group: the client gets no answer any more.
+  void abort_gather(const Error& why, uint32_t rank);
+  // With whom the client has finished a round; null: with nobody yet.
+  [[nodiscard]] const std::shared_ptr<GatherGroup>& gather_group() const noexcept { return gather_group_; }
   // From now on messages go to `session`, as those of `rank`.
   void bind(Session& session, uint32_t rank, uint32_t handle);
   // Closes the connection if its deadline has passed. Called every tick.
@@ -98,6 +103,8 @@ class Connection final : public FrameConnection {
   wire::Hello hello_;
   wire::Welcome welcome_;
   std::optional<Credential> credential_;  // of the client; nothing: no authentication
+
+  std::shared_ptr<GatherGroup> gather_group_;
 
   // Control connection:
   Session* session_ = nullptr;

@@ -142,6 +142,13 @@ void Connection::on_store() {
 }
 
 void Connection::on_gather() {
+  if (gather_group_ != nullptr && header().type == wire::FrameType::kAbort) {
+    wire::Abort abort;
+    if (!decode_or_close(abort)) return;
+    GatherRegistry::leave_group(std::exchange(gather_group_, nullptr), *this, hello_.rank,
+                                {abort.code, std::move(abort.text)});
+    return finish();
+  }
   wire::Gather gather;
   if (!decode_or_close(gather)) return;
   if (!has_valid_proof(gather.mac, 0)) return refuse(wrong_token(), hello_.rank);
@@ -165,9 +172,16 @@ void Connection::on_gather() {
   loop_.gathers().add(*this, hello_, gather, loop_.now());
 }
 
-void Connection::send_gathered(const std::vector<wire::Gathered>& parts) {
+void Connection::send_gathered(const std::vector<wire::Gathered>& parts, std::shared_ptr<GatherGroup> group) {
   for (const wire::Gathered& part : parts) send(part);
+  gather_group_ = std::move(group);
   set_deadline(loop_.now() + loop_.options().join_timeout);
+}
+
+void Connection::abort_gather(const Error& why, uint32_t rank) {
+  if (!is_open()) return;
+  send(wire::Abort{{.code = why.code, .rank = rank, .text = why.text}});
+  finish();
 }
 
 Session* Connection::find_session_of_attach(wire::Attach& attach) {
