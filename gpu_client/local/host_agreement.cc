@@ -19,6 +19,7 @@
 #include "gpu_client/engine/join/colocation_agreement.h"
 #include "gpu_client/local/segment.h"
 #include "transport/tcp/address.h"
+#include "transport/tcp/blocking_io.h"
 #include "wire/sha256.h"
 
 namespace sluice::local {
@@ -241,13 +242,17 @@ void HostAgreement::hand_over_reducer(engine::JoinOptions& options) {
 
 Result<bool> HostAgreement::conclude(const Result<void>& met) {
   MemoryOutcome own;
+  if (!met && was_left(met.error().code)) return tl::unexpected(why_ended());
   if (!met) {
-    if (!is_about_host(met.error().code)) return tl::unexpected(met.error());
+    if (!is_about_host(met.error().code)) {
+      give_up(met.error());
+      return tl::unexpected(met.error());
+    }
     own.code = met.error().code;
     own.text = engine::replace_control_characters(met.error().text.substr(0, 200));
   }
   auto all = gather_->gather_messages(kMemoryRound, own, options_->join_timeout);
-  if (!all) return tl::unexpected(all.error());
+  if (!all) return tl::unexpected(name_rank0(all.error()));
   // Where a rank says why it does not come, another one may wait for it in vain.
   auto refused = std::ranges::find_if(
       *all, [](const MemoryOutcome& o) { return o.code != Errc::kOk && o.code != Errc::kJoinTimeout; });
@@ -274,6 +279,19 @@ void HostAgreement::log_obstacle() const {
         .warn("no host shares memory, so each rank sends its data: " + rank_at(infos_, *first) +
               " could not start the reducer at which other hosts would meet it");
   }
+}
+
+// A rank of this host that ends because another one did leaves the meeting too, which may be seen sooner.
+bool HostAgreement::was_left(Errc code) const {
+  if (code == Errc::kShutdown) return true;
+  return (code == Errc::kPeerLost || code == Errc::kReset) &&
+         transport::tcp::sleep_until({monotonic_now() + kReasonTime, end_fd()}) == Errc::kShutdown;
+}
+
+// Without dedicated reducers, the end of rank 0's process is that of the connection.
+Error HostAgreement::name_rank0(Error error) const {
+  if (!options_->reducers.empty() || error.code != Errc::kReducerLost) return error;
+  return {Errc::kPeerLost, "rank 0 lost: it left before all ranks had joined (" + error.text + ")"};
 }
 
 void HostAgreement::log_hosts() const {

@@ -44,8 +44,17 @@ class HostAgreement {
 
   // Tells the other hosts whether the ranks of this one share memory now, and blocks until all have told. On
   // false, memory was refused somewhere, which rank 0 has logged: then no host shares memory. Errors: that of
-  // this rank, if it is about the ranks and not about its host; those of GATHER.
+  // this rank, if it is about the ranks and not about its host, which the others are told;
+  // those of GATHER.
   [[nodiscard]] Result<bool> conclude(const Result<void>& met);
+
+  // Until the session begins, each rank learns at once of the end of another one. Readable if one has ended;
+  // why_ended() then says why.
+  static constexpr Nanos kReasonTime = 300 * kMillisecond;  // a first consequence may be seen so much sooner
+  [[nodiscard]] int end_fd() const { return gather_->fd(); }
+  [[nodiscard]] Error why_ended() { return name_rank0(gather_->why_ended()); }
+  // Tells the other ranks, on all hosts, why this one ends. No other call may follow.
+  void give_up(const Error& cause) { gather_->abort(cause); }
 
   // Where the members of a rail meet without dedicated reducers: as this rank reaches it, so not the same
   // text on all ranks. While this object lives, the rail's first member has a reducer there, which serves the
@@ -64,6 +73,8 @@ class HostAgreement {
   }
   [[nodiscard]] std::optional<Rank> first_member_without_reducer() const;
   void log_obstacle() const;
+  [[nodiscard]] bool was_left(Errc code) const;
+  [[nodiscard]] Error name_rank0(Error error) const;
   void log_hosts() const;
 
   const engine::JoinOptions* options_;  // outlives the object

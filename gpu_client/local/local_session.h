@@ -26,6 +26,7 @@
 #include "gpu_client/engine/data_path/stall_meter.h"
 #include "gpu_client/engine/session/collective_session.h"
 #include "gpu_client/engine/session/session.h"
+#include "gpu_client/local/early_end.h"
 #include "gpu_client/local/peer_watch.h"
 #include "gpu_client/local/segment.h"
 #include "gpu_client/local/stage.h"
@@ -82,13 +83,15 @@ class LocalSession final : public engine::CollectiveSession {
   LocalSession(engine::SessionOptions options, Topology topology);
 
   // local_session_create.cc
-  [[nodiscard]] Result<void> meet_host(Nanos timeout);
+  [[nodiscard]] Result<void> meet_host(Nanos timeout, int end_fd = -1);
   [[nodiscard]] Result<void> begin(Segment segment);
   [[nodiscard]] Result<void> confirm();
 
   // local_session_rails.cc
-  [[nodiscard]] Result<void> join_rails(const HostAgreement& agreement);
+  [[nodiscard]] Result<void> join_rails(HostAgreement& agreement);
+  [[nodiscard]] Result<void> join_rail(uint32_t rail, HostAgreement& agreement, const EarlyEnd& early_end);
   [[nodiscard]] engine::SessionOptions rail_options(uint32_t rail) const;
+  void abort_rails(Errc code, const std::string& reason) noexcept;
   void check_rails() noexcept;
   void follow_pool();
 
@@ -132,6 +135,7 @@ class LocalSession final : public engine::CollectiveSession {
   std::optional<Stage> stage_;
   Rails rails_;  // end before the stage, which they call
   std::atomic<bool> are_rails_complete_{false};
+  std::atomic<bool> are_rails_aborted_{false};
   uint32_t pool_version_ = 0;  // of the list that the rails have; belongs to the thread that makes progress
   std::optional<PeerWatch> watch_;
 
@@ -148,7 +152,8 @@ class LocalSession final : public engine::CollectiveSession {
   std::optional<Result<void>> watch_begun_;  // of the own thread; guarded by mutex_
   Nanos spin_;                               // of the thread that makes progress
   engine::StallMeter stall_meter_;
-  std::mutex mutex_;  // for waits on changed_
+  EarlyEnd* early_end_ = nullptr;  // of the thread that joins rails; guarded by mutex_
+  std::mutex mutex_;               // for waits on changed_
   std::condition_variable changed_;
   std::thread thread_;
 };

@@ -33,7 +33,8 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create_on_one_host(engine::S
 Result<std::unique_ptr<LocalSession>> LocalSession::create(const engine::SessionOptions& options,
                                                            HostAgreement& agreement) {
   std::unique_ptr<LocalSession> session(new LocalSession(options, agreement.topology()));
-  const auto met = session->meet_host(std::min(kLongestMeeting, options.join.join_timeout / 2));
+  const Nanos meeting = std::min(kLongestMeeting, options.join.join_timeout / 2);
+  const auto met = session->meet_host(meeting, agreement.end_fd());
   const auto agreed = agreement.conclude(met);
   if (!agreed || !*agreed) {
     // The other ranks of this host do the same, so none sees the loss of another.
@@ -43,21 +44,22 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create(const engine::Session
   }
   Result<void> done;
   if (session->topology_.hosts() > 1) done = session->join_rails(agreement);
-  // The ranks of this host must not wait for a rail that does not come.
-  if (!done) session->end_for_all(done.error().code, done.error().text, done.error().code);
   if (done) done = session->confirm();
-  if (!done) return tl::unexpected(done.error());
-  return session;
+  if (done) return session;
+  const Error error{session->code(), session->reason()};
+  agreement.give_up(error);
+  return tl::unexpected(error);
 }
 
-Result<void> LocalSession::meet_host(Nanos timeout) {
+Result<void> LocalSession::meet_host(Nanos timeout, int end_fd) {
   const engine::JoinOptions& join = options_.join;
   const uint32_t ranks = topology_.local_ranks(host_);
   const MeetingPlan plan{.topology = topology_,
                          .geometry = topology_.hosts() == 1
                                          ? Geometry::of_one_host(ranks)
                                          : Geometry::of_several_hosts(ranks, topology_.rails),
-                         .timeout = timeout};
+                         .timeout = timeout,
+                         .interrupt_fd = end_fd};
   return meet(join.identity, plan, [this](Segment segment) { return begin(std::move(segment)); });
 }
 
@@ -90,8 +92,8 @@ Result<void> LocalSession::confirm() {
     if (status == Errc::kTimeout) end_for_all(Errc::kJoinTimeout, describe_missing(), Errc::kJoinTimeout);
   }
   if (status.ok()) return {};
-  const Errc ended = code();
-  return fail(ended != Errc::kOk ? ended : status.code(), reason());
+  end_for_all(status.code(), "the session could not begin", status.code());  // unless it has ended
+  return fail(code(), reason());
 }
 
 }  // namespace sluice::local

@@ -100,10 +100,11 @@ void LocalSession::end_here(Errc code, const std::string& text, Errc code_for_ra
     if (!end_latch_.set(code, {})) return;
   }
   // Rails that this rank serves end on the other hosts too, whose ranks then learn the reason.
-  if (code_for_rails != Errc::kOk && are_rails_complete_.load(std::memory_order_acquire)) {
-    for (const auto& rail : rails_) {
-      if (rail != nullptr) rail->abort(code_for_rails, text);
-    }
+  if (code_for_rails != Errc::kOk && are_rails_complete_.load(std::memory_order_seq_cst))
+    abort_rails(code_for_rails, text);
+  {
+    const std::lock_guard lock(mutex_);
+    if (early_end_ != nullptr) early_end_->set();
   }
   if (stage_) stage_->wake();
   signal();

@@ -5,26 +5,73 @@
 #include <string>
 #include <utility>
 
+#include "core/clock.h"
 #include "gpu_client/engine/session/session.h"
 #include "gpu_client/local/host_agreement.h"
 #include "gpu_client/local/local_session.h"
 #include "wire/sha256.h"
 
 namespace sluice::local {
+namespace {
+
+// Who leaves a rail tells all ranks why. The rail's reducers may see the loss of its connections, or of its
+// co-located reducer, sooner.
+bool may_be_a_consequence(Errc code) {
+  return code == Errc::kPeerLost || code == Errc::kReducerLost || code == Errc::kUnknownSession;
+}
+
+}  // namespace
 
 // In the order of the rails, on all ranks: so no rail waits for one that waits for it.
-Result<void> LocalSession::join_rails(const HostAgreement& agreement) {
-  for (uint32_t rail = 0; rail < topology_.rails; ++rail) {
-    if (topology_.server_of(rail, host_) != topology_.local_of[rank()]) continue;
-    engine::SessionOptions options = rail_options(rail);
-    if (options.join.reducers.empty())
-      options.join.colocation.rendezvous = agreement.rail_meeting_point(rail);
-    auto joined = engine::Session::create(std::move(options));
-    if (!joined) return add_context("rail " + std::to_string(rail), joined.error());
-    rails_[rail] = std::move(*joined);
+Result<void> LocalSession::join_rails(HostAgreement& agreement) {
+  auto early_end = EarlyEnd::create(agreement.end_fd());
+  const auto show = [this](EarlyEnd* to) {
+    const std::lock_guard lock(mutex_);
+    early_end_ = to;
+  };
+  if (early_end) show(&*early_end);
+  Result<void> joined = early_end.map([](const EarlyEnd&) {});
+  for (uint32_t rail = 0; joined && rail < topology_.rails; ++rail) {
+    if (topology_.server_of(rail, host_) == topology_.local_of[rank()])
+      joined = join_rail(rail, agreement, *early_end);
   }
-  are_rails_complete_.store(true, std::memory_order_release);
+  show(nullptr);
+  // The ranks of this host must not wait for a rail that does not come.
+  if (!joined) end_for_all(joined.error().code, joined.error().text, joined.error().code);
+  // Whoever ends the session looks at this flag afterwards, and this thread at the end: one of them aborts.
+  if (joined) are_rails_complete_.store(true, std::memory_order_seq_cst);
+  if (code() == Errc::kOk) return {};
+  abort_rails(code(), reason());
+  return fail(code(), reason());
+}
+
+Result<void> LocalSession::join_rail(uint32_t rail, HostAgreement& agreement, const EarlyEnd& early_end) {
+  if (code() != Errc::kOk) return fail(code(), reason());
+  engine::SessionOptions options = rail_options(rail);
+  if (options.join.reducers.empty()) options.join.colocation.rendezvous = agreement.rail_meeting_point(rail);
+  const auto why = [&] {
+    if (code() == Errc::kOk) {
+      const Error error = agreement.why_ended();
+      end_for_all(error.code, error.text, error.code);
+    }
+    return Error{code(), reason()};
+  };
+  auto joined = engine::Session::create(std::move(options), {.interrupt_fd = early_end.fd(), .reason = why});
+  if (!joined && may_be_a_consequence(joined.error().code) &&
+      transport::tcp::sleep_until({monotonic_now() + HostAgreement::kReasonTime, early_end.fd()}) ==
+          Errc::kShutdown)
+    static_cast<void>(why());
+  if (!joined && code() != Errc::kOk) return fail(code(), reason());
+  if (!joined) return add_context("rail " + std::to_string(rail), joined.error());
+  rails_[rail] = std::move(*joined);
   return {};
+}
+
+void LocalSession::abort_rails(Errc code, const std::string& reason) noexcept {
+  if (are_rails_aborted_.exchange(true, std::memory_order_seq_cst)) return;
+  for (const auto& rail : rails_) {
+    if (rail != nullptr) rail->abort(code, reason);
+  }
 }
 
 engine::SessionOptions LocalSession::rail_options(uint32_t rail) const {

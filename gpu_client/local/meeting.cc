@@ -261,11 +261,13 @@ class Leader {
   }
 
   Result<void> wait(Nanos deadline) {
-    std::vector<pollfd> polls{{.fd = listener_.fd(), .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> polls{{.fd = plan_.interrupt_fd, .events = POLLIN, .revents = 0},
+                              {.fd = listener_.fd(), .events = POLLIN, .revents = 0}};
     for (const Member& m : members_) polls.push_back({.fd = m.socket.fd(), .events = POLLIN, .revents = 0});
     // Connections without a proof end by time too.
     const Nanos left = std::clamp<Nanos>(deadline - monotonic_now(), 0, kSecond);
     ::poll(polls.data(), polls.size(), static_cast<int>(div_ceil(static_cast<uint64_t>(left), kMillisecond)));
+    if (polls[0].revents != 0) return fail(Errc::kShutdown, "interrupted");
     return {};
   }
 
@@ -283,10 +285,11 @@ class Leader {
   }
 
   Result<void> await_ready() {
-    const Nanos deadline = monotonic_now() + kReadyTimeout;
+    const transport::tcp::Deadline deadline(monotonic_now() + kReadyTimeout, plan_.interrupt_fd);
     for (Member& m : members_) {
       auto packet = wait_for_packet(m.socket, deadline);
       LocalReady ready;
+      if (!packet && packet.error().code == Errc::kShutdown) return tl::unexpected(packet.error());
       if (!packet || !decode(*packet, ready).ok()) return lost(m).map([](bool) {});
       if (ready.code != Errc::kOk)
         return add_context(rank_name(m.hello.rank), to_error(ready.code, std::move(ready.text)));
@@ -356,7 +359,8 @@ class Follower {
   }
   template <typename M>
   Result<Packet> receive(M& out) {
-    auto packet = wait_for_packet(socket_, deadline_ + kVerdictGrace);
+    auto packet = wait_for_packet(socket_, {deadline_ + kVerdictGrace, plan_.interrupt_fd});
+    if (!packet && packet.error().code == Errc::kShutdown) return tl::unexpected(packet.error());
     if (!packet) return add_context("leader of the ranks on this host", packet.error());
     if (decode(*packet, out).ok()) return packet;
     LocalVerdict verdict;

@@ -30,12 +30,14 @@ struct MeetingPlan {
   const Topology& topology;
   Geometry geometry;
   Nanos timeout;
+  int interrupt_fd = -1;  // readable: the ranks need not meet any more
 };
 
 // Blocks until all ranks of this host have come, at most for the timeout; succeeds or fails on all of them
 // alike. `begin_watch` is called once with the mapped segment, before the others may rely on this rank.
-// Errors: kJoinTimeout with the ranks that are missing, kMismatch, kRankTaken, kUnauthenticated, kPeerLost,
-// kSystem and kUnsupported of the segment or the watch, each with the rank that has it.
+// Errors: kShutdown when interrupted, kJoinTimeout with the ranks that are missing, kMismatch, kRankTaken,
+// kUnauthenticated, kPeerLost, kSystem and kUnsupported of the segment or the watch, each with the rank that
+// has it.
 [[nodiscard]] Result<void> meet(const engine::Identity& identity, const MeetingPlan& plan,
                                 const std::function<Result<void>(Segment)>& begin_watch);
 

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <utility>
 
-#include "core/clock.h"
 #include "gpu_client/local/meeting_messages.h"
 
 namespace sluice::local {
@@ -141,16 +140,14 @@ Result<std::optional<Packet>> receive_packet(const Socket& socket) {
   return std::optional<Packet>(std::move(packet));
 }
 
-Result<Packet> wait_for_packet(const Socket& socket, Nanos deadline) {
+Result<Packet> wait_for_packet(const Socket& socket, const transport::tcp::Deadline& deadline) {
   for (;;) {
     auto packet = receive_packet(socket);
     if (!packet) return tl::unexpected(packet.error());
     if (*packet) return std::move(**packet);
-    const Nanos left = deadline - monotonic_now();
-    if (left <= 0) return fail(Errc::kTimeout, "no answer in time");
-    pollfd poll{.fd = socket.fd(), .events = POLLIN, .revents = 0};
-    const Nanos ms = div_ceil(static_cast<uint64_t>(left), kMillisecond);
-    ::poll(&poll, 1, static_cast<int>(std::min<Nanos>(ms, 1000)));
+    const Status ready = transport::tcp::wait_ready(socket.fd(), POLLIN, deadline);
+    if (ready == Errc::kTimeout) return fail(ready.code(), "no answer in time");
+    if (!ready.ok()) return fail(ready.code(), "interrupted");
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "core/result.h"
 #include "core/units.h"
+#include "transport/tcp/blocking_io.h"
 #include "transport/tcp/socket.h"
 
 namespace sluice::local {
@@ -41,7 +42,7 @@ struct PeerProcess {
 // Receives one packet if there is one. Errors: kReset when the peer has closed, kBadLength for an empty or
 // too long packet, kSystem if this process has no descriptor left for that of the packet.
 [[nodiscard]] Result<std::optional<Packet>> receive_packet(const Socket& socket);
-// The same, waiting until `deadline`. Errors: also kTimeout.
-[[nodiscard]] Result<Packet> wait_for_packet(const Socket& socket, Nanos deadline);
+// The same, waiting until `deadline`. Errors: also kTimeout, kShutdown.
+[[nodiscard]] Result<Packet> wait_for_packet(const Socket& socket, const transport::tcp::Deadline& deadline);
 
 }  // namespace sluice::local

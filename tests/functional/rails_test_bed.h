@@ -30,13 +30,29 @@ class Rails : public LocalTestBed {
   }
   void TearDown() override { ::unsetenv("SLUICE_HOSTS"); }
 
-  // Starts reducers after the ranks have been forked: a process with threads must not fork. Without reducers,
-  // the ranks meet at rank 0.
-  // `body` returns 0 if all is well; `dies` is a rank that does not return. `before_join` is called in each
-  // rank's process.
+  // Runs a session. `body` returns 0 if all is well; `dies` is a rank that does not return. `before_join` is
+  // called in each rank's process.
   void run_hosts(const std::vector<uint32_t>& host_of, size_t reducers,
                  const std::function<int(uint32_t rank, sluice_session*)>& body, uint32_t dies = ~0U,
                  const std::function<void(uint32_t rank, sluice_options&)>& before_join = nullptr) {
+    const auto run = [&](uint32_t rank, sluice_options& o) {
+      if (before_join) before_join(rank, o);
+      const Created c = create_session(o);
+      if (c.status != SLUICE_OK) {
+        std::fprintf(stderr, "rank %u: %s\n", rank, c.error.c_str());
+        return kRefused;
+      }
+      const int code = body(rank, c.session);
+      const sluice_status closed = dies == ~0U ? SLUICE_OK : SLUICE_LOST;
+      return sluice_session_close(c.session) == closed || code != 0 ? code : 4;
+    };
+    run_ranks(host_of, reducers, run, dies);
+  }
+
+  // Runs a process for each rank. Starts reducers after the ranks have been forked: a process with threads
+  // must not fork. Without reducers, the ranks meet at rank 0.
+  void run_ranks(const std::vector<uint32_t>& host_of, size_t reducers,
+                 const std::function<int(uint32_t rank, sluice_options&)>& body, uint32_t dies = ~0U) {
     const auto ranks = static_cast<uint32_t>(host_of.size());
     const TemporaryFile log("");
     std::array<int, 2> pipe{};
@@ -63,17 +79,8 @@ class Rails : public LocalTestBed {
       sluice_options o = options_for(rank, ranks);
       o.reducers = list.data();
       list_ = list.data();
-      if (before_join) before_join(rank, o);
-      const Created c = create_session(o);
-      if (c.status != SLUICE_OK) {
-        std::fprintf(stderr, "rank %u: %s\n", rank, c.error.c_str());
-        ::_exit(kRefused);
-      }
-      int code = body(rank, c.session);
-      if (code == 0 && ::testing::Test::HasFailure()) code = 5;
-      const sluice_status closed = dies == ~0U ? SLUICE_OK : SLUICE_LOST;
-      if (sluice_session_close(c.session) != closed) code = code != 0 ? code : 4;
-      ::_exit(code);
+      const int code = body(rank, o);
+      ::_exit(code == 0 && ::testing::Test::HasFailure() ? 5 : code);
     }
     std::vector<std::unique_ptr<reducer::Reducer>> pool;
     std::string list;

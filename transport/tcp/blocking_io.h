@@ -23,6 +23,10 @@ struct Deadline {
 
 // Waits until poll(2) reports `events`, or an error, which the next call reports. kTimeout, kShutdown.
 [[nodiscard]] Status wait_ready(int fd, short events, const Deadline& until) noexcept;
+// Waits for nothing else than the limit. kTimeout, kShutdown.
+[[nodiscard]] inline Status sleep_until(const Deadline& until) noexcept {
+  return wait_ready(-1, 0, until);
+}
 
 // Reads exactly out.size() bytes, or writes all of `data`, through TLS if the connection has it. kTimeout,
 // kShutdown, kClosed (at the end), kReset.

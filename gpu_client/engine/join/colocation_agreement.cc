@@ -27,8 +27,10 @@ std::string rank_name(size_t rank) {
 
 class Negotiation {
  public:
-  Negotiation(const JoinOptions& options, const Identity& identity, std::span<const Handshake> pool)
+  Negotiation(const JoinOptions& options, const JoinLimit& limit, const Identity& identity,
+              std::span<const Handshake> pool)
       : options_(options),
+        limit_(limit),
         identity_(identity),
         pool_(pool),
         log_(identity.session, identity.rank),
@@ -98,8 +100,8 @@ class Negotiation {
     // Rank 0 may come as late as any rank.
     const Nanos timeout =
         pool_.empty() ? std::max(options_.connect_timeout, options_.join_timeout) : options_.connect_timeout;
-    auto gather =
-        GatherConnection::open(meeting_point(), identity_, pool_.empty(), monotonic_now() + timeout);
+    auto gather = GatherConnection::open(meeting_point(), identity_, pool_.empty(),
+                                         limit_.until(monotonic_now() + timeout));
     if (!gather) return tl::unexpected(gather.error());
     gather_ = std::make_unique<GatherConnection>(std::move(*gather));
     PeerInfo info{.mode = options_.colocation.mode, .pool = pool_hash(), .host = gather_->local_address()};
@@ -114,7 +116,7 @@ class Negotiation {
       }
     }
     if (own_) info.reducer = own_->id(), info.port = own_->port();
-    auto all = gather_->gather_messages(1, info, options_.join_timeout);
+    auto all = gather_->gather_messages(1, info, join_timeout());
     if (!all) {
       Error error = all.error();
       // Ranks with other settings wait elsewhere.
@@ -188,13 +190,13 @@ class Negotiation {
   Result<void> exclude_unreachable() {
     std::vector<uint8_t> unreachable((infos_.size() + 7) / 8);
     result_.handshakes_began = monotonic_now();
-    const Nanos deadline = result_.handshakes_began + options_.connect_timeout;
+    const Nanos deadline = limit_.until(result_.handshakes_began + options_.connect_timeout).time;
     auto left = static_cast<Nanos>(result_.reducers.size());
     for (const Colocation::Reducer& r : result_.reducers) {
       // The hosts that do not answer must leave time for the others.
       const Nanos now = monotonic_now();
       const Nanos share = std::max(kLeastProbeTimeout, (deadline - now) / left--);
-      auto reached = probe(r, now + std::min(kProbeTimeout, share));
+      auto reached = probe(r, {now + std::min(kProbeTimeout, share), limit_.interrupt_fd});
       if (reached) {
         result_.handshakes.push_back(std::move(*reached));
       } else {
@@ -202,7 +204,7 @@ class Negotiation {
         unreachable[r.rank / 8] |= static_cast<uint8_t>(1U << r.rank % 8);
       }
     }
-    auto all = gather_->gather(2, std::move(unreachable), options_.join_timeout);
+    auto all = gather_->gather(2, std::move(unreachable), join_timeout());
     if (!all) return tl::unexpected(all.error());
     for (size_t from = 0; from < all->size(); ++from) {
       const std::vector<uint8_t>& bits = (*all)[from];
@@ -224,7 +226,7 @@ class Negotiation {
     });
     return {};
   }
-  Result<Handshake> probe(const Colocation::Reducer& reducer, Nanos deadline) const {
+  Result<Handshake> probe(const Colocation::Reducer& reducer, const Deadline& deadline) const {
     auto socket = connect_once(reducer.address, identity_, deadline);
     if (!socket) return tl::unexpected(socket.error());
     auto handshake = perform_handshake(std::move(*socket), reducer.address, reducer_name(reducer.address),
@@ -234,6 +236,9 @@ class Negotiation {
     return handshake;
   }
 
+  [[nodiscard]] Nanos join_timeout() const {
+    return std::clamp<Nanos>(limit_.time - monotonic_now(), 0, options_.join_timeout);
+  }
   [[nodiscard]] std::string reasons() const {
     for (size_t rank = 0; rank < infos_.size(); ++rank) {
       if (!infos_[rank].reason.empty()) return "; " + rank_name(rank) + ": " + infos_[rank].reason;
@@ -251,6 +256,7 @@ class Negotiation {
   }
 
   const JoinOptions& options_;
+  const JoinLimit& limit_;
   const Identity& identity_;
   const std::span<const Handshake> pool_;
   const SessionLog log_;
@@ -317,9 +323,9 @@ uint64_t assume_reducer_rate(uint64_t announced, uint16_t weight, std::span<cons
   return std::clamp(rate, wire::kMinLinkRate, wire::kMaxLinkRate);
 }
 
-Result<Colocation> agree_colocation(const JoinOptions& options, const Identity& identity,
-                                    std::span<const Handshake> pool) {
-  return Negotiation(options, identity, pool).run();
+Result<Colocation> agree_colocation(const JoinOptions& options, const JoinLimit& limit,
+                                    const Identity& identity, std::span<const Handshake> pool) {
+  return Negotiation(options, limit, identity, pool).run();
 }
 
 }  // namespace sluice::engine

@@ -56,7 +56,7 @@ struct PeerInfo {
 // reducers, in the order of the list; may be empty. The result is equal on all ranks but for `own`, and has
 // no reducers where they would not shorten an allreduce. Errors: kMismatch for ranks with different modes,
 // kBadField for an impossible rate, both naming rank and value; kJoinTimeout; those of the handshake.
-[[nodiscard]] Result<Colocation> agree_colocation(const JoinOptions& options, const Identity& identity,
-                                                  std::span<const Handshake> pool);
+[[nodiscard]] Result<Colocation> agree_colocation(const JoinOptions& options, const JoinLimit& limit,
+                                                  const Identity& identity, std::span<const Handshake> pool);
 
 }  // namespace sluice::engine

@@ -22,10 +22,11 @@ class GatherConnection {
  public:
   // Connects like connect_and_handshake(). `in_worker`: the reducer runs in rank 0's process. It may serve
   // other sessions while rank 0 has not come to this one, or end with rank 0's last session, so the call
-  // retries until `deadline`. Returns kUnsupported for a reducer that does not know GATHER.
+  // retries until `deadline`. The interrupt of `deadline` ends later calls too. Returns kUnsupported for a
+  // reducer that does not know GATHER.
   [[nodiscard]] static Result<GatherConnection> open(const config::Endpoint& reducer,
                                                      const Identity& identity, bool in_worker,
-                                                     Nanos deadline);
+                                                     const Deadline& deadline);
 
   // Sends this rank's data, at most wire::kMaxGatherData bytes, and returns the data of all ranks. Each round
   // of a connection has its own number. `timeout`: for all ranks to arrive.
@@ -46,6 +47,13 @@ class GatherConnection {
     }
     return messages;
   }
+  // Readable between rounds once another rank has left, so that no round will end.
+  [[nodiscard]] int fd() const noexcept { return handshake_.socket.fd(); }
+  // Then: why, as the reducer says it. Blocks for at most 1 s.
+  [[nodiscard]] Error why_ended();
+  // Tells the other ranks why this one leaves, unless they learn of another reason first. Returns when the
+  // reducer has told them, or after 1 s. No other call may follow.
+  void abort(const Error& cause);
   // The local address of the connection, without the port.
   [[nodiscard]] std::string local_address() const;
   // The address at which the connection has reached the reducer, without the port.
@@ -54,11 +62,12 @@ class GatherConnection {
   [[nodiscard]] uint64_t link_rate() const;
 
  private:
-  GatherConnection(Handshake handshake, const Identity& identity)
-      : handshake_(std::move(handshake)), identity_(identity) {}
+  GatherConnection(Handshake handshake, const Identity& identity, int interrupt_fd)
+      : handshake_(std::move(handshake)), identity_(identity), interrupt_fd_(interrupt_fd) {}
 
   Handshake handshake_;
   Identity identity_;
+  int interrupt_fd_;
 };
 
 }  // namespace sluice::engine

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "core/clock.h"
@@ -24,15 +22,19 @@ using transport::tcp::Socket;
 constexpr Nanos kFirstRetry = 20 * kMillisecond;
 constexpr Nanos kLongestRetry = 500 * kMillisecond;
 
-Result<Socket> connect_with_retry(const config::Endpoint& reducer, const Identity& identity, Nanos deadline) {
+Result<Socket> connect_with_retry(const config::Endpoint& reducer, const Identity& identity,
+                                  const Deadline& deadline) {
   for (Nanos pause = kFirstRetry;; pause = std::min(2 * pause, kLongestRetry)) {
     auto socket = connect_once(reducer, identity, deadline);
-    if (socket || socket.error().code == Errc::kInvalidArgument) return socket;
-    if (monotonic_now() + pause >= deadline) {
+    if (socket || socket.error().code == Errc::kInvalidArgument || socket.error().code == Errc::kShutdown)
+      return socket;
+    const Nanos next = monotonic_now() + pause;
+    if (next >= deadline.time) {
       // The text of the last attempt, such as "connection refused", says more than "timeout".
       return fail(Errc::kTimeout, socket.error().text);
     }
-    std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
+    if (transport::tcp::sleep_until({next, deadline.interrupt_fd}) == Errc::kShutdown)
+      return fail(Errc::kShutdown, "interrupted");
   }
 }
 
@@ -198,7 +200,7 @@ Result<Handshake> perform_handshake(Socket socket, const config::Endpoint& reduc
 
 Result<Handshake> connect_and_handshake(const config::Endpoint& reducer, const Identity& identity,
                                         wire::Purpose purpose, uint32_t lane, uint64_t incarnation,
-                                        Nanos deadline) {
+                                        const Deadline& deadline) {
   const std::string name = reducer_name(reducer);
   auto socket = connect_with_retry(reducer, identity, deadline);
   if (!socket) return add_context(name, socket.error());
@@ -207,7 +209,7 @@ Result<Handshake> connect_and_handshake(const config::Endpoint& reducer, const I
 
 Result<Handshake> connect_and_handshake(const config::Endpoint& reducer, const std::string& name,
                                         const Identity& identity, wire::Purpose purpose, uint32_t lane,
-                                        Nanos deadline) {
+                                        const Deadline& deadline) {
   auto socket = connect_with_retry(reducer, identity, deadline);
   if (!socket) return add_context(name, socket.error());
   return perform_handshake(std::move(*socket), reducer, name, identity, purpose, lane, 0, deadline);

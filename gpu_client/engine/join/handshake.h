@@ -57,16 +57,18 @@ using transport::tcp::Deadline;
 
 // Connects and performs the handshake. A refused connection is retried until `deadline`, because workers and
 // reducers are often started at the same time. Errors:
-// - kTimeout with the text of the last attempt.
+// - kTimeout with the text of the last attempt; kShutdown when interrupted.
 // - kInvalidArgument, without retries, for a local address that this host does not have.
 // - kNoCommonVersion, kUnauthenticated, or the code with which the reducer refused.
 [[nodiscard]] Result<Handshake> connect_and_handshake(const config::Endpoint& reducer,
                                                       const Identity& identity, wire::Purpose purpose,
-                                                      uint32_t lane, uint64_t incarnation, Nanos deadline);
+                                                      uint32_t lane, uint64_t incarnation,
+                                                      const Deadline& deadline);
 // The same for a reducer that messages call `name`.
 [[nodiscard]] Result<Handshake> connect_and_handshake(const config::Endpoint& reducer,
                                                       const std::string& name, const Identity& identity,
-                                                      wire::Purpose purpose, uint32_t lane, Nanos deadline);
+                                                      wire::Purpose purpose, uint32_t lane,
+                                                      const Deadline& deadline);
 
 // The two steps of connect_and_handshake(), for callers with their own retries. This one connects once; its
 // errors are those of connect_to(), without the reducer's name.

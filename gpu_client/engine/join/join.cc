@@ -25,22 +25,22 @@ bool sums_as_tree(const Handshake& g) {
 }
 
 // JOIN with `lanes` lane connections to the reducer with this index in the view.
-wire::Join make_join(const JoinOptions& options, const wire::View& view, uint16_t lanes, size_t index) {
+wire::Join make_join(Nanos timeout, const wire::View& view, uint16_t lanes, size_t index) {
   wire::Join join;
   join.view_hash = wire::view_hash(view);
   join.window_bytes = view.window_bytes;
   join.slot_bytes = view.slot_bytes;
   join.lanes = lanes;
   join.reducer_index = static_cast<uint16_t>(index);
-  join.join_timeout_ms = static_cast<uint32_t>(options.join_timeout / kMillisecond);
+  join.join_timeout_ms = static_cast<uint32_t>(timeout / kMillisecond);
   for (const wire::ViewReducer& r : view.reducers) join.reducers.push_back(r.id);
   return join;
 }
 
 class JoinProcedure {
  public:
-  explicit JoinProcedure(const JoinOptions& options)
-      : options_(options), identity_(options.identity), reducers_(options.reducers) {}
+  JoinProcedure(const JoinOptions& options, const JoinLimit& limit)
+      : options_(options), limit_(limit), identity_(options.identity), reducers_(options.reducers) {}
 
   Result<Membership> run() {
     auto done = handshake_all();
@@ -50,6 +50,8 @@ class JoinProcedure {
     if (done) done = attach_all();
     if (done) log_lane_transports();
     if (done) done = vote();
+    if (!done && done.error().code == Errc::kShutdown && limit_.reason)
+      done = tl::unexpected(limit_.reason());
     if (!done) {
       Error error = add_own_list(notify_failure(std::move(done.error())));
       handshakes_.clear();  // before the own reducer, for the same reason as in Membership
@@ -62,7 +64,7 @@ class JoinProcedure {
  private:
   // `reached`: handshakes with the last reducers of the list that have been made since `began`.
   Result<void> handshake_all(std::vector<Handshake> reached = {}, Nanos began = monotonic_now()) {
-    const Nanos deadline = monotonic_now() + options_.connect_timeout;
+    const Deadline deadline = limit_.until(monotonic_now() + options_.connect_timeout);
     for (;; began = monotonic_now()) {
       handshakes_.clear();
       const size_t missing = reducers_.size() - reached.size();
@@ -81,7 +83,7 @@ class JoinProcedure {
       // A reducer closes a connection that stays idle after WELCOME. If one reducer started late, the
       // handshakes with the others may be too old, and all are made again.
       const Nanos now = monotonic_now();
-      if (now - began < kHandshakeFreshness || now - began >= deadline - now) return {};
+      if (now - began < kHandshakeFreshness || now - began >= deadline.time - now) return {};
     }
   }
   // A reducer without fault tolerance makes the session non-fault-tolerant, and one of a release before the
@@ -114,7 +116,7 @@ class JoinProcedure {
   // the co-located ones are reused: a rank whose join fails ends its reducer, and the others must come as far
   // as the arbiter, which tells them why.
   Result<void> agree_on_colocation() {
-    auto agreed = agree_colocation(options_, identity_, handshakes_);
+    auto agreed = agree_colocation(options_, limit_, identity_, handshakes_);
     if (!agreed) return tl::unexpected(agreed.error());
     colocation_ = std::move(*agreed);
     for (const Colocation::Reducer& r : colocation_.reducers) reducers_.push_back(r.address);
@@ -189,7 +191,7 @@ class JoinProcedure {
       view.reducers[i].host_rank = colocation_.reducers[i - dedicated].rank;
   }
   Result<void> reserve_all() {
-    join_deadline_ = monotonic_now() + options_.join_timeout;
+    join_deadline_ = limit_.until(monotonic_now() + options_.join_timeout).time;
     // The arbiter first: only the arbiter can tell the other ranks that a later reducer has refused.
     for (size_t i = 0; i < handshakes_.size(); ++i) {
       auto reservation = reserve_one(i);
@@ -206,8 +208,9 @@ class JoinProcedure {
   }
   Result<ReducerReservation> reserve_one(size_t i) {
     const wire::View& view = membership_.view;
-    return reserve(handshakes_[i], reducers_[i], make_join(options_, view, view.reducers[i].lanes, i),
-                   std::min(join_deadline_, monotonic_now() + options_.connect_timeout));
+    const Nanos timeout = std::max(join_deadline_ - monotonic_now(), kMillisecond);
+    return reserve(handshakes_[i], reducers_[i], make_join(timeout, view, view.reducers[i].lanes, i),
+                   limit_.until(std::min(join_deadline_, monotonic_now() + options_.connect_timeout)));
   }
   Result<void> attach_all() {
     for (size_t i = 0; i < membership_.reservations.size(); ++i) {
@@ -224,7 +227,8 @@ class JoinProcedure {
   }
   Result<void> attach_lane(size_t i, uint32_t lane) {
     ReducerReservation& reservation = membership_.reservations[i];
-    const Nanos deadline = std::min(join_deadline_, monotonic_now() + options_.connect_timeout);
+    const Deadline deadline =
+        limit_.until(std::min(join_deadline_, monotonic_now() + options_.connect_timeout));
     Identity identity = identity_;
     identity.lanes.same_process = reservation.same_process;
     auto g = connect_and_handshake(reducers_[i], name(i), identity, wire::Purpose::kLane, lane, deadline);
@@ -266,8 +270,8 @@ class JoinProcedure {
       // The reducer's reason for closing the connection may have been received.
       if (auto checked = check_for_refusal(membership_.reservations); !checked) return checked;
     }
-    auto incarnation =
-        await_verdict(membership_.reservations, reducers_[0], identity_, join_deadline_ + kVerdictGrace);
+    auto incarnation = await_verdict(membership_.reservations, reducers_[0], identity_,
+                                     limit_.until(join_deadline_ + kVerdictGrace));
     if (!incarnation) return tl::unexpected(incarnation.error());
     membership_.incarnation = *incarnation;
     wire::Commit commit;
@@ -303,6 +307,7 @@ class JoinProcedure {
   }
 
   const JoinOptions& options_;
+  const JoinLimit& limit_;
   Identity identity_;
   std::vector<config::Endpoint> reducers_;  // in the order of the view: dedicated, then co-located
   Colocation colocation_;
@@ -316,8 +321,8 @@ class JoinProcedure {
 
 }  // namespace
 
-Result<Membership> join_session(const JoinOptions& options) {
-  return JoinProcedure(options).run();
+Result<Membership> join_session(const JoinOptions& options, const JoinLimit& limit) {
+  return JoinProcedure(options, limit).run();
 }
 
 Result<ReducerReservation> join_added_reducer(const JoinOptions& options, const wire::View& first_view,
@@ -345,8 +350,8 @@ Result<ReducerReservation> join_added_reducer(const JoinOptions& options, const 
     return fail(Errc::kUnsupported,
                 name + ": is of an earlier release, which cannot sum in the order of this session");
 
-  wire::Join join = make_join(options, first_view, choose_lane_count(options.lanes, g->welcome.lanes),
-                              first_view.reducers.size());
+  wire::Join join = make_join(options.join_timeout, first_view,
+                              choose_lane_count(options.lanes, g->welcome.lanes), first_view.reducers.size());
   join.reducers.push_back(reducer_id);
   auto reservation = reserve(*g, address, join, deadline);
   if (!reservation) return reservation;

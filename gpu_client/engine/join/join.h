@@ -4,7 +4,9 @@
 // the other ranks have been told the reason.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +23,16 @@ namespace sluice::engine {
 
 // How long after the join timeout a rank that voted yes still waits for the verdict (protocol.md section 5).
 inline constexpr Nanos kVerdictGrace = 5 * kSecond;
+
+// Ends a join before the timeouts of its options.
+struct JoinLimit {
+  Nanos time = INT64_MAX;
+  int interrupt_fd = -1;            // readable: the join ends; -1: never
+  std::function<Error()> reason{};  // then: why, for this rank and the others. Called on the joining thread
+
+  // The deadline of a call that may wait until `t`.
+  [[nodiscard]] Deadline until(Nanos t) const noexcept { return {std::min(t, time), interrupt_fd}; }
+};
 
 struct JoinOptions {
   // Dedicated reducers; their order is part of the view. May be empty with co-located ones.
@@ -48,7 +60,7 @@ struct Membership {
   std::vector<ReducerReservation> reservations;  // in the order of the view; the first reducer is the arbiter
 };
 
-[[nodiscard]] Result<Membership> join_session(const JoinOptions& options);
+[[nodiscard]] Result<Membership> join_session(const JoinOptions& options, const JoinLimit& limit = {});
 
 // Joins a reducer that is added to a running session: makes the reservation and attaches all lane
 // connections, without retries and without COMMIT. JOIN depends only on the session's first view and on this

@@ -34,14 +34,14 @@ Error unasked_error(const ReducerReservation& r, std::span<const std::byte> body
   return session_end_error(r.name, verb, m);
 }
 
-// Waits until a control connection is readable or the deadline has passed.
-void wait_readable(std::span<ReducerReservation> reservations, Nanos deadline) {
-  std::vector<pollfd> fds;
+// Waits until a control connection is readable, the deadline has passed, or the join is interrupted.
+void wait_readable(std::span<ReducerReservation> reservations, const Deadline& deadline) {
+  std::vector<pollfd> fds{{.fd = deadline.interrupt_fd, .events = POLLIN, .revents = 0}};
   for (const ReducerReservation& r : reservations) {
     const short events = r.control.has_unsent() ? POLLIN | POLLOUT : POLLIN;
     fds.push_back({.fd = r.control.fd(), .events = events, .revents = 0});
   }
-  const Nanos left = std::max<Nanos>(deadline - monotonic_now(), 0);
+  const Nanos left = std::max<Nanos>(deadline.time - monotonic_now(), 0);
   const int ms =
       static_cast<int>(std::min<uint64_t>(div_ceil(static_cast<uint64_t>(left), kMillisecond), 1000));
   ::poll(fds.data(), fds.size(), ms);
@@ -89,7 +89,7 @@ Result<uint64_t> incarnation_of(const ReducerReservation& arbiter, const wire::V
 }
 
 Result<uint64_t> query_verdict(const ReducerReservation& arbiter, const config::Endpoint& address,
-                               const Identity& identity, Nanos deadline) {
+                               const Identity& identity, const Deadline& deadline) {
   auto handshake = connect_and_handshake(address, identity, wire::Purpose::kVerdict, 0, 0, deadline);
   if (!handshake) return add_context(kArbiterLost, handshake.error());
   wire::VerdictQuery query;
@@ -104,14 +104,16 @@ Result<uint64_t> query_verdict(const ReducerReservation& arbiter, const config::
 }  // namespace
 
 Result<uint64_t> await_verdict(std::span<ReducerReservation> reservations, const config::Endpoint& arbiter,
-                               const Identity& identity, Nanos deadline) {
+                               const Identity& identity, const Deadline& deadline) {
   for (;;) {
     bool arbiter_lost = false;
     auto verdict = read_verdict(reservations, arbiter_lost);
     if (!verdict) return tl::unexpected(verdict.error());
     if (*verdict) return incarnation_of(reservations[0], **verdict);
     if (arbiter_lost) return query_verdict(reservations[0], arbiter, identity, deadline);
-    if (monotonic_now() >= deadline) {
+    if (transport::tcp::sleep_until({0, deadline.interrupt_fd}) == Errc::kShutdown)
+      return fail(Errc::kShutdown, "interrupted while waiting for the verdict");
+    if (monotonic_now() >= deadline.time) {
       return fail(Errc::kJoinTimeout,
                   reservations[0].name + ": no verdict within the join timeout and its grace period");
     }

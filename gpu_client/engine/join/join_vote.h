@@ -18,7 +18,7 @@ namespace sluice::engine {
 // connection breaks, the verdict is queried over a new one, because other ranks may have received a commit.
 [[nodiscard]] Result<uint64_t> await_verdict(std::span<ReducerReservation> reservations,
                                              const config::Endpoint& arbiter, const Identity& identity,
-                                             Nanos deadline);
+                                             const Deadline& deadline);
 
 // Returns the REFUSED or ABORT that a reducer has sent unasked, or the loss of a control connection, as an
 // error. Used after a failed step, because this error names the cause better than the step's own error. Waits

@@ -37,7 +37,7 @@ Session::Session(SessionOptions options)
       blackbox_(blackbox::EventSource::of_rank(options_.join.identity.session, options_.join.identity.rank)) {
 }
 
-Result<std::unique_ptr<Session>> Session::create(SessionOptions options) {
+Result<std::unique_ptr<Session>> Session::create(SessionOptions options, const JoinLimit& limit) {
   blackbox::begin_in_library("libsluice");
   std::unique_ptr<Session> session(new Session(std::move(options)));
   const JoinOptions& join = session->options_.join;
@@ -50,7 +50,7 @@ Result<std::unique_ptr<Session>> Session::create(SessionOptions options) {
   auto context = transport::memory::make_context();
   if (!context) return tl::unexpected(context.error());
   session->context_ = std::move(*context);
-  auto membership = join_session(join);
+  auto membership = join_session(join, limit);
   Result<void> begun =
       membership ? session->begin(*membership) : Result<void>(tl::unexpected(membership.error()));
   if (begun) return session;

@@ -53,7 +53,8 @@ class Session final : public CollectiveSession,
                       Recovery::Listener {
  public:
   // Joins a session. Blocks as join_session() does.
-  [[nodiscard]] static Result<std::unique_ptr<Session>> create(SessionOptions options);
+  [[nodiscard]] static Result<std::unique_ptr<Session>> create(SessionOptions options,
+                                                               const JoinLimit& limit = {});
   // Without close() or abort() the connections break. The other ranks see that as the loss of this rank; in a
   // fault-tolerant session only at the absence deadline.
   ~Session() override;
