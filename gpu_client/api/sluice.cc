@@ -45,6 +45,7 @@ Result<std::unique_ptr<CollectiveSession>> create_session(SessionOptions options
   using sluice::local::HostAgreement;
   using sluice::local::LocalSession;
   if (sluice::api::is_on_one_host(options)) return LocalSession::create_on_one_host(std::move(options));
+  sluice::engine::JoinLimit limit;
   if (sluice::api::may_share_hosts() && options.join.identity.ranks > 1) {
     auto agreement = HostAgreement::reach(options.join, options.device_memory);
     if (!agreement) return tl::unexpected(agreement.error());
@@ -53,8 +54,9 @@ Result<std::unique_ptr<CollectiveSession>> create_session(SessionOptions options
       if (!session || *session) return session;
     }
     agreement->hand_over_reducer(options.join);
+    limit.time = agreement->deadline();
   }
-  return sluice::engine::Session::create(std::move(options));
+  return sluice::engine::Session::create(std::move(options), limit);
 }
 
 // Calls `body` unless the session is NULL or belongs to the parent process.

@@ -168,6 +168,7 @@ Result<std::optional<config::Endpoint>> meeting_point_at_pool(const engine::Join
 Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, bool device_memory) {
   const engine::Identity& identity = options.identity;
   HostAgreement out(options, flat(identity.ranks));
+  out.deadline_ = monotonic_now() + options.connect_timeout + options.join_timeout;
   auto info = this_host();
   if (!info) return tl::unexpected(info.error());
   const bool in_worker = options.reducers.empty();
@@ -196,7 +197,7 @@ Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, b
   }
   out.rank_0_address_ = transport::tcp::is_numeric(at.host) ? at.host : out.gather_->peer_address();
   if (out.reducer_) info->port = out.reducer_->port();
-  auto infos = out.gather_->gather_messages(kHostsRound, *info, options.join_timeout);
+  auto infos = out.gather_->gather_messages(kHostsRound, *info, out.time_left());
   if (!infos) return tl::unexpected(infos.error());
   SLUICE_RETURN_IF_ERROR(check_names(*infos));
   log_separated(*infos, identity);
@@ -204,6 +205,10 @@ Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, b
   out.infos_ = std::move(*infos);
   out.log_obstacle();
   return out;
+}
+
+Nanos HostAgreement::time_left() const noexcept {
+  return std::clamp<Nanos>(deadline_ - monotonic_now(), kMillisecond, options_->join_timeout);
 }
 
 bool HostAgreement::shares_memory() const {
@@ -251,7 +256,7 @@ Result<bool> HostAgreement::conclude(const Result<void>& met) {
     own.code = met.error().code;
     own.text = engine::replace_control_characters(met.error().text.substr(0, 200));
   }
-  auto all = gather_->gather_messages(kMemoryRound, own, options_->join_timeout);
+  auto all = gather_->gather_messages(kMemoryRound, own, time_left());
   if (!all) return tl::unexpected(name_rank0(all.error()));
   // Where a rank says why it does not come, another one may wait for it in vain.
   auto refused = std::ranges::find_if(

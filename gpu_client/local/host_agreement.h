@@ -33,12 +33,15 @@ struct HostInfo {
 
 class HostAgreement {
  public:
-  // Blocks until all ranks have called it, with the join timeout. Where a reducer is of a release without
+  // Blocks until all ranks have called it, with the join timeout. It and that of connections together are the
+  // deadline of the whole session's creation. Where a reducer is of a release without
   // GATHER, each rank is a host of its own. Errors: those of the handshakes, of GATHER and of rank 0's
   // reducer; kMismatch for ranks of different machines with the same SLUICE_HOST_ID, with both addresses.
   [[nodiscard]] static Result<HostAgreement> reach(const engine::JoinOptions& options, bool device_memory);
 
   [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
+  [[nodiscard]] Nanos deadline() const noexcept { return deadline_; }
+  [[nodiscard]] Nanos time_left() const noexcept;  // at most the join timeout
   // Whether the ranks of each host shall share its memory: the same on all ranks.
   [[nodiscard]] bool shares_memory() const;
 
@@ -78,6 +81,7 @@ class HostAgreement {
   void log_hosts() const;
 
   const engine::JoinOptions* options_;  // outlives the object
+  Nanos deadline_ = 0;
   Topology topology_;
   std::vector<HostInfo> infos_;                       // by rank; empty if no rank was asked
   std::unique_ptr<colocated::LocalReducer> reducer_;  // of this rank; null with dedicated reducers

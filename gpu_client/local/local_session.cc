@@ -76,6 +76,10 @@ void LocalSession::stop_thread() noexcept {
 
 Status LocalSession::start(engine::OpRequest request, uint64_t& handle) {
   if (options_.op_timeout > 0) request.deadline = monotonic_now() + options_.op_timeout;
+  return submit(request, handle);
+}
+
+Status LocalSession::submit(const engine::OpRequest& request, uint64_t& handle) {
   const bool caller_waits = request.caller_waits;
   {
     const std::lock_guard lock(submission_);
@@ -246,8 +250,8 @@ Nanos LocalSession::idle(Nanos now, Nanos idle_since, Nanos deadline, Sleeper sl
 engine::SessionStats LocalSession::stats() {
   engine::SessionStats s;
   const Stage::Counters& counters = stage_->counters();
-  s.operations =
-      counters.operations.load(std::memory_order_relaxed) + empty_operations_.load(std::memory_order_relaxed);
+  s.operations = counters.operations.load(std::memory_order_relaxed) +
+                 empty_operations_.load(std::memory_order_relaxed) - operations_before_;
   for (const auto& rail : rails_) {
     if (rail == nullptr) continue;
     const engine::SessionStats r = rail->stats();

@@ -85,7 +85,7 @@ class LocalSession final : public engine::CollectiveSession {
   // local_session_create.cc
   [[nodiscard]] Result<void> meet_host(Nanos timeout, int end_fd = -1);
   [[nodiscard]] Result<void> begin(Segment segment);
-  [[nodiscard]] Result<void> confirm();
+  [[nodiscard]] Result<void> confirm(Nanos deadline);
 
   // local_session_rails.cc
   [[nodiscard]] Result<void> join_rails(HostAgreement& agreement);
@@ -95,6 +95,7 @@ class LocalSession final : public engine::CollectiveSession {
   void check_rails() noexcept;
   void follow_pool();
 
+  [[nodiscard]] Status submit(const engine::OpRequest& request, uint64_t& handle);
   void run_thread() noexcept;
   void stop_thread() noexcept;
 
@@ -142,6 +143,7 @@ class LocalSession final : public engine::CollectiveSession {
   std::mutex submission_;  // guards the table's open(), find() and release()
   bool closing_ = false;   // guarded by submission_
   std::atomic<uint64_t> empty_operations_{0};
+  uint64_t operations_before_ = 0;  // of confirm(), which are none of the caller's
 
   // Each flag below is paired with another variable, as in engine::ProgressThread: one side stores the flag
   // and then loads the variable, the other side the reverse, all sequentially consistent.

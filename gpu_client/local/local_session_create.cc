@@ -33,7 +33,7 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create_on_one_host(engine::S
 Result<std::unique_ptr<LocalSession>> LocalSession::create(const engine::SessionOptions& options,
                                                            HostAgreement& agreement) {
   std::unique_ptr<LocalSession> session(new LocalSession(options, agreement.topology()));
-  const Nanos meeting = std::min(kLongestMeeting, options.join.join_timeout / 2);
+  const Nanos meeting = std::min(kLongestMeeting, agreement.time_left() / 2);
   const auto met = session->meet_host(meeting, agreement.end_fd());
   const auto agreed = agreement.conclude(met);
   if (!agreed || !*agreed) {
@@ -44,7 +44,8 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create(const engine::Session
   }
   Result<void> done;
   if (session->topology_.hosts() > 1) done = session->join_rails(agreement);
-  if (done) done = session->confirm();
+  // As long as the last rank may wait for its verdict.
+  if (done) done = session->confirm(agreement.deadline() + engine::kVerdictGrace);
   if (done) return session;
   const Error error{session->code(), session->reason()};
   agreement.give_up(error);
@@ -77,21 +78,26 @@ Result<void> LocalSession::begin(Segment segment) {
   return *watch_begun_;
 }
 
-// An operation of all ranks: succeeds only if all have joined their rails and know the agreement.
-Result<void> LocalSession::confirm() {
+// An operation of all ranks: succeeds only if all have joined their rails and know the agreement. For the
+// caller there is no such operation.
+Result<void> LocalSession::confirm(Nanos deadline) {
   uint8_t byte = 0;
   engine::OpRequest request{.send = reinterpret_cast<std::byte*>(&byte),
                             .recv = reinterpret_cast<std::byte*>(&byte),
                             .count = 1,
                             .dtype = wire::DType::kU8};
   uint64_t handle = 0;
-  Status status = start(request, handle);
+  Status status = submit(request, handle);
   if (status.ok()) {
-    const Nanos deadline = monotonic_now() + options_.join.join_timeout;
     status = wait(handle, deadline);
     if (status == Errc::kTimeout) end_for_all(Errc::kJoinTimeout, describe_missing(), Errc::kJoinTimeout);
   }
-  if (status.ok()) return {};
+  if (status.ok()) {
+    operations_before_ = stage_->counters().operations.load(std::memory_order_relaxed);
+    table_->number_next(0);
+    stall_meter_.forget();
+    return {};
+  }
   end_for_all(status.code(), "the session could not begin", status.code());  // unless it has ended
   return fail(code(), reason());
 }

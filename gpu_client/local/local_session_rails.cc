@@ -56,7 +56,7 @@ Result<void> LocalSession::join_rail(uint32_t rail, HostAgreement& agreement, co
     }
     return Error{code(), reason()};
   };
-  auto joined = engine::Session::create(std::move(options), {.interrupt_fd = early_end.fd(), .reason = why});
+  auto joined = engine::Session::create(std::move(options), {agreement.deadline(), early_end.fd(), why});
   if (!joined && may_be_a_consequence(joined.error().code) &&
       transport::tcp::sleep_until({monotonic_now() + HostAgreement::kReasonTime, early_end.fd()}) ==
           Errc::kShutdown)

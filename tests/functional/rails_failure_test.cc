@@ -4,9 +4,8 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-#include <array>
 #include <cstddef>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "tests/functional/rails_test_bed.h"
@@ -34,38 +33,38 @@ class RailsFailure : public Rails {
   }
 };
 
-// From now on the process dies at the first of these system calls, with this second argument if one is given.
-void die_at(std::span<const uint32_t> calls, const uint32_t* argument = nullptr) {
+// The system calls that no rank makes before a moment, with this second argument if one is given.
+struct Moment {
+  std::vector<uint32_t> calls;
+  std::optional<uint32_t> argument{};
+};
+
+const Moment kHostsMeet{{SYS_socket}, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK};
+// Then the thread begins that watches reducers.
+const Moment kRailsJoin{{SYS_epoll_pwait,
+#ifdef SYS_epoll_wait
+                         SYS_epoll_wait
+#endif
+}};
+
+// What the kernel does at the first of these calls: SECCOMP_RET_...
+void stop_at(const Moment& moment, uint32_t action) {
+  const bool has_argument = moment.argument.has_value();
   std::vector<sock_filter> program;
-  for (const uint32_t call : calls) {
+  for (const uint32_t call : moment.calls) {
     program.push_back({BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)});
-    program.push_back(
-        {BPF_JMP | BPF_JEQ | BPF_K, 0, static_cast<uint8_t>(argument != nullptr ? 3 : 1), call});
-    if (argument != nullptr) {
+    program.push_back({BPF_JMP | BPF_JEQ | BPF_K, 0, static_cast<uint8_t>(has_argument ? 3 : 1), call});
+    if (has_argument) {
       program.push_back({BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, args) + sizeof(uint64_t)});
-      program.push_back({BPF_JMP | BPF_JEQ | BPF_K, 0, 1, *argument});
+      program.push_back({BPF_JMP | BPF_JEQ | BPF_K, 0, 1, *moment.argument});
     }
-    program.push_back({BPF_RET | BPF_K, 0, 0, SECCOMP_RET_KILL_PROCESS});
+    program.push_back({BPF_RET | BPF_K, 0, 0, action});
   }
   program.push_back({BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW});
   const sock_fprog filter{static_cast<uint16_t>(program.size()), program.data()};
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
       ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
     ::_exit(6);
-}
-
-// The first system call of the thread that watches reducers, which begins with a rank's first rail.
-void die_when_rails_join() {
-  die_at(std::array<uint32_t, 2>{SYS_epoll_pwait,
-#ifdef SYS_epoll_wait
-                                 SYS_epoll_wait
-#endif
-  });
-}
-
-void die_when_hosts_meet() {
-  const uint32_t type = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
-  die_at(std::array<uint32_t, 1>{SYS_socket}, &type);
 }
 
 TEST_F(RailsFailure, ARankThatCannotJoinItsRailIsNamedOnAllRanks) {
@@ -80,14 +79,57 @@ TEST_F(RailsFailure, ARankThatCannotJoinItsRailIsNamedOnAllRanks) {
 }
 
 TEST_F(RailsFailure, ARankThatDiesBeforeTheSessionBeginsIsNamedOnAllRanks) {
-  for (const auto die : {die_when_hosts_meet, die_when_rails_join}) {
+  for (const Moment& moment : {kHostsMeet, kRailsJoin}) {
     for (const uint32_t culprit : {1U, 4U}) {
       SCOPED_TRACE("rank " + std::to_string(culprit));
       SetUp();
       expect_no_session(
-          {0, 0, 1, 1, 2}, 2, culprit, [&](sluice_options&) { die(); },
+          {0, 0, 1, 1, 2}, 2, culprit, [&](sluice_options&) { stop_at(moment, SECCOMP_RET_KILL_PROCESS); },
           "rank " + std::to_string(culprit) + " lost", true);
     }
+  }
+}
+
+// All waits of a creation have one deadline: a rank that comes late leaves less time to one that hangs.
+TEST_F(RailsFailure, ARankThatHangsDoesNotCostMoreThanOneDeadline) {
+  constexpr uint32_t kHangs = 1;
+  const auto create = [](uint32_t rank, sluice_options& o) {
+    o.connect_timeout_ms = 500;
+    o.join_timeout_ms = 3000;
+    const Nanos began = monotonic_now();
+    if (rank == kHangs) {
+      // Nearly too late: a session of ranks that don't exist comes first.
+      sluice_options alone = o;
+      alone.session_id[0] = static_cast<uint8_t>(alone.session_id[0] + 1);
+      alone.join_timeout_ms = 2700;
+      EXPECT_EQ(create_session(alone).status, SLUICE_TIMEOUT);
+      ::signal(SIGSYS, [](int) {
+        while (true) ::pause();
+      });
+      ::alarm(3);
+      stop_at(kHostsMeet, SECCOMP_RET_TRAP);
+    }
+    const Created c = create_session(o);
+    EXPECT_EQ(c.status, SLUICE_TIMEOUT) << c.error;
+    const Nanos took = monotonic_now() - began;
+    EXPECT_LT(took, 5 * kSecond) << "rank " << rank << ": " << c.error;
+    return 0;
+  };
+  run_ranks({0, 0, 1, 1, 2}, 2, create, kHangs);
+}
+
+// The operation that ends the creation is none of the caller's.
+TEST_F(Rails, ASessionBeginsWithoutOperations) {
+  for (const std::vector<uint32_t>& hosts : {std::vector<uint32_t>{0, 0, 1, 1}, {0, 0, 0}}) {
+    SetUp();
+    run_hosts(
+        hosts, 1,
+        [](uint32_t, sluice_session* s) {
+          EXPECT_EQ(stats_of(s).operations, 0U);
+          EXPECT_EQ(stats_of(s).longest_stall_us, 0U);
+          return 0;
+        },
+        ~0U, [](uint32_t rank, sluice_options& o) { o.op_timeout_ms = rank == 0 ? 1 : 0; });
   }
 }
 

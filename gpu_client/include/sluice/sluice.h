@@ -242,8 +242,9 @@ static inline void sluice_options_init(sluice_options* options) {
  * On success *session is owned by the caller until sluice_session_close. On failure *session is NULL and
  * `error` contains the reason as one line, terminated within error_size bytes. `error` may be NULL.
  *
- * Blocks for at most connect_timeout_ms + join_timeout_ms + 5 s for the vote, with co-located reducers three
- * times as long, plus the host's resolver when names are looked up. */
+ * Blocks for at most connect_timeout_ms + join_timeout_ms + 5 s for the vote, and after a failure up to 2 s
+ * to tell the other ranks; plus the host's resolver when names are looked up. With co-located reducers and
+ * SLUICE_HOSTS=off the first sum counts three times. */
 SLUICE_API sluice_status sluice_session_create(const sluice_options* options, sluice_session** session,
                                                char* error, size_t error_size);
 
