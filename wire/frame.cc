@@ -219,14 +219,15 @@ Status verify_header(ConstHeaderBytes in, std::span<const std::byte> extensions)
   return check_extensions(extensions);
 }
 
-uint32_t fingerprint(uint64_t count, DType dtype, Op op, Kind kind, uint32_t root) noexcept {
+uint32_t fingerprint(uint64_t count, DType dtype, Op op, Kind kind, uint32_t root,
+                     std::span<const std::byte> piece_of) noexcept {
   std::array<std::byte, 16> bytes{};
   store_le(bytes.data(), count);
   bytes[8] = static_cast<std::byte>(dtype);
   bytes[9] = static_cast<std::byte>(op);
   bytes[10] = static_cast<std::byte>(kind);
   store_le(bytes.data() + 11, root);
-  return crc32c(bytes);
+  return crc32c(piece_of, crc32c(bytes));
 }
 
 }  // namespace sluice::wire

@@ -177,7 +177,8 @@ void encode_header(const FrameHeader& h, std::span<const std::byte> extensions, 
 [[nodiscard]] Status verify_header(ConstHeaderBytes in, std::span<const std::byte> extensions) noexcept;
 
 // The fingerprint of an operation: CRC32C over (count u64, wire dtype u8, op u8, kind u8, root u32, 1 zero
-// byte). Only reduce and broadcast have a root.
-[[nodiscard]] uint32_t fingerprint(uint64_t count, DType dtype, Op op, Kind kind, uint32_t root = 0) noexcept;
+// byte), then over `piece_of`, which is not empty on rails. Only reduce and broadcast have a root.
+[[nodiscard]] uint32_t fingerprint(uint64_t count, DType dtype, Op op, Kind kind, uint32_t root = 0,
+                                   std::span<const std::byte> piece_of = {}) noexcept;
 
 }  // namespace sluice::wire

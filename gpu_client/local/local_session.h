@@ -120,6 +120,7 @@ class LocalSession final : public engine::CollectiveSession {
   void end_here(Errc code, const std::string& text, Errc code_for_rails) noexcept;
   void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;
   [[nodiscard]] std::string describe(const Stage::Mismatch& mismatch) const;
+  [[nodiscard]] std::string describe_oldest() const;
   [[nodiscard]] std::string describe_missing() const;
   // The name of a rank of this host, by its local index.
   [[nodiscard]] std::string name_of(uint32_t local) const {

@@ -14,14 +14,13 @@ namespace {
 
 // What two ranks disagree on, of pieces that all ranks have arrived at.
 const char* first_difference(const Announcement& a, const Announcement& b) {
-  const bool has_parts = wire::has_owner(static_cast<wire::Kind>(a.kind)) && a.root == b.root;
   if (a.kind != b.kind) return "kind";
   if (a.dtype != b.dtype) return "dtype";
   if (a.op != b.op) return "op";
   if (a.op_id != b.op_id) return "op id";
   if (a.root != b.root) return "root";
   if (a.count != b.count) return "count";
-  return has_parts ? "counts" : "piece";
+  return a.counts_crc != b.counts_crc ? "counts" : "piece";
 }
 
 // Of another process's memory, so anything may be in it.
@@ -127,6 +126,21 @@ void LocalSession::end_for_all(Errc code, const std::string& reason, Errc code_f
 std::string LocalSession::describe(const Stage::Mismatch& m) const {
   return std::string("ranks disagree on ") + first_difference(m.first, m.its) + ": " +
          local::describe(name_of(m.rank), m.its) + ", " + local::describe(name_of(0), m.first);
+}
+
+// A rail shows pieces and hosts only. Operations end in order, so the one on which hosts disagree is this one
+// or a later one.
+std::string LocalSession::describe_oldest() const {
+  const engine::Operation* const o = stage_->oldest();
+  if (o == nullptr) return "hosts disagree";
+  const engine::OpRequest& r = o->request;
+  return "hosts disagree; of those not ended, the first " +
+         local::describe("on rank " + std::to_string(rank()), {.count = r.count,
+                                                               .op_id = o->op_id,
+                                                               .root = r.root,
+                                                               .kind = static_cast<uint8_t>(r.kind),
+                                                               .dtype = static_cast<uint8_t>(r.dtype),
+                                                               .op = static_cast<uint8_t>(r.op)});
 }
 
 std::string LocalSession::describe_missing() const {

@@ -95,8 +95,10 @@ void LocalSession::check_rails() noexcept {
   try {
     for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
       if (rails_[rail] == nullptr) continue;
-      if (const Errc code = rails_[rail]->code(); code != Errc::kOk)
-        return end_for_all(code, "rail " + std::to_string(rail) + ": " + rails_[rail]->reason(), code);
+      const Errc code = rails_[rail]->code();
+      if (code == Errc::kOk) continue;
+      const std::string reason = "rail " + std::to_string(rail) + ": " + rails_[rail]->reason();
+      return end_for_all(code, code == Errc::kMismatch ? describe_oldest() + "; " + reason : reason, code);
     }
     // The rail lives, but has refused a piece.
     if (const Errc code = stage_->rail_status().code(); code != Errc::kOk)

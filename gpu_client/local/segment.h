@@ -49,15 +49,16 @@ struct Geometry {
   // pieces is not in the same set of every cache.
   [[nodiscard]] size_t stride() const noexcept { return slot_bytes + 17 * 64; }
 };
-inline constexpr size_t kMaxFailureText = 232;
+inline constexpr size_t kMaxFailureText = 488;
 
 // The piece that a rank has arrived at, and its operation. All ranks must agree on them.
 struct Announcement {
   uint64_t count = 0;
-  uint32_t op_id = 0;        // number of the operation in the session; wraps
-  uint32_t piece_bytes = 0;  // with `owner`: shows parts that differ
+  uint32_t op_id = 0;  // number of the operation in the session; wraps
+  uint32_t piece_bytes = 0;
   uint32_t owner = 0;
   uint32_t root = 0;
+  uint32_t counts_crc = 0;  // engine::Operation
   uint8_t kind = 0;
   uint8_t dtype = 0;
   uint8_t op = 0;

@@ -69,8 +69,10 @@ void Stage::begin(Piece& p, uint64_t number) const noexcept {
   p.place = table_.place(o, number);
   const wire::Kind kind = o.request.kind;
   if (!rails_.empty()) {
-    p.rail = wire::has_parts(kind) ? topology_.local_of[p.place.owner]
-                                   : static_cast<uint32_t>(number % topology_.rails);
+    // Hosts whose ranks call different operations meet at the first piece.
+    const bool is_first = number == o.first_chunk;
+    p.rail = wire::has_parts(kind) && !is_first ? topology_.local_of[p.place.owner]
+                                                : static_cast<uint32_t>(number % topology_.rails);
     p.maker = topology_.server_of(p.rail, host_);
     const wire::DType t = o.request.dtype;
     // Sums of 8 and 16 bits would be rounded at each host, overflow or saturate. Those of bf16 are rounded
@@ -87,8 +89,7 @@ void Stage::begin(Piece& p, uint64_t number) const noexcept {
 
 // Whoever makes the result reads its own contribution from its buffer.
 bool Stage::needs_copy(const Piece& p, const engine::OpRequest& r, uint64_t number) const noexcept {
-  if (r.kind == wire::Kind::kBroadcast) return r.root == rank_ && p.maker != local_;
-  if (wire::copies(r.kind)) return false;
+  if (wire::copies(r.kind)) return p.place.owner == rank_ && p.maker != local_;
   if (p.maker == local_) {
     // In place, the sum would overwrite the contribution while it is read.
     return r.kind == wire::Kind::kReduceScatter && rails_.empty() &&
@@ -117,6 +118,7 @@ bool Stage::arrive() noexcept {
                           .piece_bytes = p.place.length,
                           .owner = p.place.owner,
                           .root = o.request.root,
+                          .counts_crc = o.counts_crc,
                           .kind = static_cast<uint8_t>(o.request.kind),
                           .dtype = static_cast<uint8_t>(o.request.dtype),
                           .op = static_cast<uint8_t>(o.request.op)};
@@ -170,7 +172,7 @@ bool Stage::make_result(Piece& p, uint64_t number) noexcept {
     publish(p, number);
     return true;
   }
-  const Status started = start_on_rail(p, slot_of(number));
+  const Status started = start_on_rail(p, number);
   if (started == Errc::kExhausted) return false;
   if (!started.ok() && rail_status_.ok()) rail_status_ = started;
   p.state = PieceState::kOnRail;
@@ -219,7 +221,9 @@ void Stage::copy_out(const Piece& p, uint32_t slot) noexcept {
     case wire::Kind::kReduce:
       if (is_owner) copy(recv_at(r, p.place), segment_.result(slot), p.place.length);
       break;
-    case wire::Kind::kReduceScatter: break;  // it is in the owner's buffer
+    case wire::Kind::kReduceScatter:  // of which the maker has written the result to its buffer
+      if (is_owner && p.maker != local_) copy(recv_at(r, p.place), segment_.result(slot), p.place.length);
+      break;
     case wire::Kind::kAllGather:
     case wire::Kind::kBroadcast:
       if (!is_owner) {

@@ -6,13 +6,15 @@
 //   allreduce       all           any                shared memory, all copy it
 //   reduce          all           any                shared memory, the root copies it
 //   reduce-scatter  all           the owner          the owner's buffer
-//   all-gather      the maker     the owner          shared memory, the others copy it
+//   all-gather      the owner     the owner          shared memory, the others copy it
 //   broadcast       the root      any                shared memory, the others copy it
 //
 // With one host the maker has the result at once (docs/design/adr/0027). Otherwise the piece then travels on
 // a rail, between the makers of all hosts: allreduce as such, reduce and reduce-scatter as a reduce to the
 // host of the rank that receives, all-gather and broadcast as a broadcast from the host of the rank that
 // contributes. "The owner" is then, on the other hosts, the rank that serves the owner's rail (topology.h).
+// The first piece of an operation travels on a rail that its number tells, whatever the kind: so the reducers
+// notice hosts whose ranks call different operations.
 //
 // Threads. submit(), wake() and wake_all() may be called on any thread, the first by one at a time. All other
 // functions belong to the thread that makes progress; LocalSession decides which.
@@ -154,7 +156,7 @@ class Stage final : engine::EndListener {
   // stage_sum.cc
   void sum(const Piece& p, uint32_t slot, std::byte* out) noexcept;
   void make_local_part(const Piece& p, uint32_t slot) noexcept;
-  [[nodiscard]] Status start_on_rail(Piece& p, uint32_t slot) noexcept;
+  [[nodiscard]] Status start_on_rail(Piece& p, uint64_t number) noexcept;
   [[nodiscard]] bool finish_rails() noexcept;
   void finish_piece(const Piece& p, uint32_t slot) noexcept;
   [[nodiscard]] uint32_t receiving_host(const Piece& p) const noexcept;

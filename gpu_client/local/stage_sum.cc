@@ -1,8 +1,10 @@
 // What the maker of a piece does with it: sums the contributions of its host, and with several hosts sends
 // the partial sum on a rail and finishes what comes back.
 #include <algorithm>
+#include <array>
 
 #include "core/assert.h"
+#include "core/bytes.h"
 #include "gpu_client/local/stage.h"
 #include "reducer/kernels/fold.h"
 #include "wire/dtype.h"
@@ -13,6 +15,22 @@ namespace {
 // Averages divide once, at the end, by all ranks.
 wire::Op partial_op(wire::Op op) noexcept {
   return op == wire::Op::kAvg ? wire::Op::kSum : op;
+}
+
+// PIECE_OF of protocol.md: what this host's ranks agree on, and the rail's operation does not show.
+std::array<std::byte, 39> piece_of(const Announcement& a, uint64_t number) noexcept {
+  std::array<std::byte, 39> out{};
+  store_le(&out[0], number);
+  store_le(&out[8], a.count);
+  store_le(&out[16], a.op_id);
+  store_le(&out[20], a.piece_bytes);
+  store_le(&out[24], a.owner);
+  store_le(&out[28], a.root);
+  store_le(&out[32], a.counts_crc);
+  out[36] = std::byte{a.kind};
+  out[37] = std::byte{a.dtype};
+  out[38] = std::byte{a.op};
+  return out;
 }
 
 }  // namespace
@@ -48,7 +66,8 @@ uint32_t Stage::receiving_host(const Piece& p) const noexcept {
   return topology_.host_of[p.place.owner];
 }
 
-Status Stage::start_on_rail(Piece& p, uint32_t slot) noexcept {
+Status Stage::start_on_rail(Piece& p, uint64_t number) noexcept {
+  const uint32_t slot = slot_of(number);
   const engine::OpRequest& r = table_[p.op].request;
   std::byte* const shared = segment_.result(slot);
   engine::OpRequest rail{.send = shared, .recv = shared, .dtype = r.dtype, .op = partial_op(r.op)};
@@ -73,6 +92,8 @@ Status Stage::start_on_rail(Piece& p, uint32_t slot) noexcept {
       break;
     default: rail.kind = wire::Kind::kAllreduce;
   }
+  const auto agreed = piece_of(segment_.arrival(slot, local_).announcement, number);
+  rail.piece_of = agreed;
   SLUICE_DASSERT(rails_[p.rail] != nullptr);
   return rails_[p.rail]->start(rail, p.handle);
 }
@@ -106,7 +127,8 @@ void Stage::finish_piece(const Piece& p, uint32_t slot) noexcept {
   const engine::OpRequest& r = table_[p.op].request;
   if (wire::copies(r.kind) || (wire::has_owner(r.kind) && receiving_host(p) != host_)) return;
   std::byte* const shared = segment_.result(slot);
-  std::byte* const out = r.kind == wire::Kind::kReduceScatter ? recv_at(r, p.place) : shared;
+  const bool is_last_step = r.kind == wire::Kind::kReduceScatter && p.place.owner == rank_;
+  std::byte* const out = is_last_step ? recv_at(r, p.place) : shared;
   const size_t count = p.place.length / wire::size_of(r.dtype);
   if (!p.is_wide && r.op != wire::Op::kAvg) {
     if (out != shared) copy(out, shared, p.place.length);

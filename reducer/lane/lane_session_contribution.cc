@@ -120,7 +120,7 @@ void LaneSession::on_contribution(RankConnection& conn, const wire::FrameHeader&
   }
   if (c.state == ChunkState::kFree) {
     c.begin(*agreed, owner, count, conn.rank_, now_);
-  } else if (const char* field = first_difference(c, *agreed, owner); field != nullptr) {
+  } else if (const char* field = first_difference(c, *agreed, owner, count); field != nullptr) {
     fail_mismatch(conn, h, count, c, field);
     return;
   }

@@ -19,7 +19,8 @@ void ChunkSlot::begin(const wire::FrameHeader& header, uint32_t chunk_owner, uin
   std::ranges::fill(group_arrived, 0);
 }
 
-const char* first_difference(const ChunkSlot& chunk, const wire::FrameHeader& b, uint32_t owner) noexcept {
+const char* first_difference(const ChunkSlot& chunk, const wire::FrameHeader& b, uint32_t owner,
+                             uint64_t op_count) noexcept {
   const wire::FrameHeader& a = chunk.reference;
   if (a.kind != b.kind) return "kind";
   if (a.wire_dtype != b.wire_dtype) return "dtype";
@@ -30,7 +31,8 @@ const char* first_difference(const ChunkSlot& chunk, const wire::FrameHeader& b,
     return "encoding";
   const bool has_parts = wire::has_parts(a.kind);
   if (chunk.owner != owner) return has_parts ? "counts" : "root";
-  if (a.fingerprint != b.fingerprint) return "count";  // the fingerprint's other inputs are equal
+  // Of the fingerprint's other inputs only what rails add can differ.
+  if (a.fingerprint != b.fingerprint) return chunk.count != op_count ? "count" : "operation";
   if (a.length != b.length) return has_parts ? "counts" : "length";
   return nullptr;
 }

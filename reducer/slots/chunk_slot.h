@@ -51,8 +51,8 @@ struct SentResult {
 };
 
 // The first field in which a contribution to the chunk's sequence differs, named as in protocol.md, or
-// nullptr. `header` has the chunk's length.
+// nullptr. `header` has the chunk's length; `op_count` is OP_INFO's.
 [[nodiscard]] const char* first_difference(const ChunkSlot& chunk, const wire::FrameHeader& header,
-                                           uint32_t owner) noexcept;
+                                           uint32_t owner, uint64_t op_count) noexcept;
 
 }  // namespace sluice::reducer

@@ -43,7 +43,7 @@ class Rails : public LocalTestBed {
         return kRefused;
       }
       const int code = body(rank, c.session);
-      const sluice_status closed = dies == ~0U ? SLUICE_OK : SLUICE_LOST;
+      const sluice_status closed = dies == ~0U ? closed_ : SLUICE_LOST;
       return sluice_session_close(c.session) == closed || code != 0 ? code : 4;
     };
     run_ranks(host_of, reducers, run, dies);
@@ -122,8 +122,9 @@ class Rails : public LocalTestBed {
 
   static constexpr int kRefused = 3;  // what a rank exits with that does not join, after writing why
   int expected_exit_ = 0;
-  std::string log_;   // what the ranks of the last run have written
-  std::string list_;  // of the reducers; in the ranks
+  sluice_status closed_ = SLUICE_OK;  // what sluice_session_close() returns
+  std::string log_;                   // what the ranks of the last run have written
+  std::string list_;                  // of the reducers; in the ranks
 };
 
 }  // namespace sluice::test

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/assert.h"
+#include "core/crc32c.h"
 #include "wire/frame.h"
 #include "wire/view.h"
 
@@ -22,14 +23,17 @@ std::optional<uint32_t> OpTable::open(const OpRequest& request) {
   const size_t element = wire::size_of(request.dtype);
   o.request = request;
   o.bytes = request.count * element;
-  o.fingerprint = wire::fingerprint(request.count, request.dtype, request.op, request.kind, request.root);
+  o.fingerprint = wire::fingerprint(request.count, request.dtype, request.op, request.kind, request.root,
+                                    request.piece_of);
   o.chunk_bytes = wire::chunk_bytes(o.bytes, lane_connections_, chunk_sizes_, request.dtype);
   o.first_chunk = next_chunk_;
   o.chunk_count = div_ceil(o.bytes, o.chunk_bytes);
   o.part_bytes = 0;
   o.places.clear();
+  o.counts_crc = 0;
   if (wire::has_parts(request.kind)) divide_into_parts(o, request, element);
   o.request.counts = {};  // the caller's, valid during this call
+  o.request.piece_of = {};
   free_.pop_back();
   o.op_id = next_op_id_++;
   next_chunk_ += o.chunk_count;
@@ -52,6 +56,7 @@ void OpTable::divide_into_parts(Operation& o, const OpRequest& request, size_t e
     o.chunk_count = div_ceil(o.part_bytes, o.chunk_bytes) * ranks_;
     return;
   }
+  o.counts_crc = crc32c(std::as_bytes(request.counts));
   const size_t longest = std::ranges::max(request.counts) * element;
   for (uint64_t within = 0; within < longest; within += o.chunk_bytes) {
     // The order of the turns begins with the same rank in each round: protocol.md section 8.

@@ -53,6 +53,8 @@ struct OpRequest {
   Rank root = 0;  // of reduce and broadcast
   // Of reduce-scatter and all-gather: the elements of each rank's part. Empty: count / ranks. Read by open().
   std::span<const size_t> counts = {};
+  // On a rail: the fields PIECE_OF of protocol.md, on which all hosts must agree. Read by open().
+  std::span<const std::byte> piece_of = {};
   // Where the operation's finding goes, before the operation ends, if not to Session::findings(). Valid until
   // then.
   std::optional<OperationFinding>* finding = nullptr;
@@ -77,6 +79,7 @@ struct Operation {
   uint64_t first_chunk = 0;  // chunk number q of the first chunk
   uint64_t chunk_count = 0;  // 0 for an operation of 0 bytes
   uint64_t part_bytes = 0;   // of each rank's part; 0: all is one part, or the parts differ
+  uint32_t counts_crc = 0;   // CRC32C of the parts' counts, each u64, if they differ; else 0
   uint32_t generation = 0;
   std::vector<ChunkPlace> places;  // by chunk, where the parts differ
 

@@ -1,0 +1,104 @@
+// Hosts whose ranks call different operations. On a rail, some of them look alike.
+#include "tests/functional/rails_test_bed.h"
+
+namespace sluice::test {
+namespace {
+
+struct Pair {
+  const char* name;
+  std::function<sluice_status(sluice_session*, float* x, uint32_t rank, sluice_request*)>
+      calls[2];            // by host
+  const char* first_call;  // as the ranks of host 0 describe it
+};
+
+constexpr size_t kCount = 6000;
+
+auto allreduce(size_t count, sluice_dtype dtype, sluice_op op) {
+  return [=](sluice_session* s, float* x, uint32_t, sluice_request* r) {
+    return sluice_allreduce_async(s, x, x, count, dtype, op, r);
+  };
+}
+auto reduce(size_t count, uint32_t root) {
+  return [=](sluice_session* s, float* x, uint32_t, sluice_request* r) {
+    return sluice_reduce_async(s, x, x, count, SLUICE_F32, SLUICE_SUM, root, r);
+  };
+}
+auto broadcast(uint32_t root) {
+  return [=](sluice_session* s, float* x, uint32_t, sluice_request* r) {
+    return sluice_broadcast_async(s, x, kCount, SLUICE_F32, root, r);
+  };
+}
+auto reduce_scatter(std::array<size_t, 4> counts) {
+  return [=](sluice_session* s, float* x, uint32_t, sluice_request* r) {
+    return sluice_reduce_scatter_async(s, x, x + kCount, 0, counts.data(), SLUICE_F32, SLUICE_SUM, r);
+  };
+}
+auto all_gather(std::array<size_t, 4> counts) {
+  return [=](sluice_session* s, float* x, uint32_t, sluice_request* r) {
+    return sluice_all_gather_async(s, x, x + kCount, 0, counts.data(), SLUICE_F32, r);
+  };
+}
+
+std::vector<Pair> pairs() {
+  return {
+      {"op",
+       {allreduce(kCount, SLUICE_F32, SLUICE_SUM), allreduce(kCount, SLUICE_F32, SLUICE_AVG)},
+       "allreduce of count 6000 dtype f32 op sum"},
+      {"dtype",
+       {allreduce(kCount, SLUICE_F32, SLUICE_SUM), allreduce(kCount, SLUICE_F16, SLUICE_SUM)},
+       "allreduce of count 6000 dtype f32 op sum"},
+      {"count",
+       {allreduce(kCount, SLUICE_F32, SLUICE_SUM), allreduce(kCount - 1, SLUICE_F32, SLUICE_SUM)},
+       "allreduce of count 6000"},
+      {"root of a reduce",
+       {reduce(kCount, 2), reduce(kCount, 3)},
+       "reduce of count 6000 dtype f32 op sum root 2"},
+      {"root of a broadcast", {broadcast(0), broadcast(1)}, "broadcast of count 6000"},
+      {"kind", {allreduce(kCount, SLUICE_F32, SLUICE_SUM), reduce(kCount, 2)}, "allreduce of count 6000"},
+      {"reduce and reduce-scatter",
+       {reduce(kCount, 0), reduce_scatter({kCount, 0, 0, 0})},
+       "reduce of count 6000 dtype f32 op sum root 0"},
+      {"broadcast and all-gather", {broadcast(0), all_gather({kCount, 0, 0, 0})}, "broadcast of count 6000"},
+      {"parts",
+       {reduce_scatter({1000, 3000, 1000, 1000}), reduce_scatter({1000, 1000, 3000, 1000})},
+       "reduce-scatter of count 6000"},
+      {"order",
+       {[](sluice_session* s, float* x, uint32_t rank, sluice_request* r) {
+          const sluice_status status = allreduce(0, SLUICE_F32, SLUICE_SUM)(s, x, rank, r);
+          return status == SLUICE_OK ? allreduce(kCount, SLUICE_F32, SLUICE_SUM)(s, x, rank, r) : status;
+        },
+        allreduce(kCount, SLUICE_F32, SLUICE_SUM)},
+       "operation 2 is allreduce of count 6000"},
+  };
+}
+
+class RailsMismatch : public Rails {
+ protected:
+  void no_rank_gets_a_result(size_t reducers) {
+    closed_ = SLUICE_MISMATCH;
+    for (const Pair& pair : pairs()) {
+      SCOPED_TRACE(pair.name);
+      SetUp();
+      run_hosts({0, 0, 1, 1}, reducers, [&](uint32_t rank, sluice_session* s) {
+        std::vector<float> x(2 * kCount, 1);
+        sluice_request request = 0;
+        if (pair.calls[rank / 2](s, x.data(), rank, &request) != SLUICE_OK) return 101;
+        if (sluice_wait(s, request, 20'000) != SLUICE_MISMATCH) return 102;
+        const std::string reason = reason_of(s);
+        const bool is_named = rank >= 2 || reason.find(pair.first_call) != std::string::npos;
+        if (!is_named) std::fprintf(stderr, "rank %u: %s\n", rank, reason.c_str());
+        return is_named ? 0 : 103;
+      });
+    }
+  }
+};
+
+TEST_F(RailsMismatch, NoRankGetsAResult) {
+  no_rank_gets_a_result(2);
+}
+TEST_F(RailsMismatch, NoRankGetsAResultWithoutReducers) {
+  no_rank_gets_a_result(0);
+}
+
+}  // namespace
+}  // namespace sluice::test
