@@ -11,6 +11,7 @@ Limitation: clang-tidy looks for unused aliases and using-declarations only in t
 
 import collections
 import concurrent.futures
+import functools
 import json
 import pathlib
 import re
@@ -26,8 +27,6 @@ KEPT_APART = {
     "config/sizing/plan.cc",
     "config/sizing/vm_catalog.cc",
     "gpu_client/api/sluice.cc",
-    "reducer/kernels/health/scan.cc",
-    "reducer/kernels/load_only.cc",
     "tests/conformance/transport/tcp_cost_test.cc",
     "tests/fuzz/entry_point.cc",
     "tests/nccl/player/collnet.cc",
@@ -45,6 +44,8 @@ NOT_OF_BATCHES = "--checks=-misc-unused-alias-decls,-misc-unused-using-decls"
 COMPILER = {".c": "clang-14", ".cc": "clang++-14"}
 # In a batch, this check takes sources for headers.
 OF_HEADERS = "[google-global-names-in-headers"
+# clang-tidy defines it, and Highway then includes a source once, for one target.
+AS_CLANG_TIDY = "-D__clang_analyzer__"
 # Functions that many programs define with the same signature. In a batch, each source has its own name for them.
 ENTRY_POINTS = ("fuzz_one", "main")
 # Flags that do not affect clang-tidy: code model, symbol visibility, and the optimization that is the default.
@@ -79,8 +80,10 @@ def sets_of_sources(build, root):
         others = tuple(flag for flag in flags if not flag.startswith(("-I", "-isystem", "-D")))
         name = str(source.relative_to(root))
         # Highway includes a source once per target, but only the first one in a translation unit.
-        group = name if name.startswith("reducer/kernels/") else source.relative_to(root).parts[0] == "tests"
-        kind = ("apart", group) if name in KEPT_APART else "CLI11" if name.startswith(FOLDERS_WITH_CLI11) else "other"
+        if "hwy/foreach_target.h" in source.read_text():
+            kind = ("apart", name)
+        else:
+            kind = ("apart", name.startswith("tests/")) if name in KEPT_APART else "CLI11" if name.startswith(FOLDERS_WITH_CLI11) else "other"
         known, known_folders, sources = sets.setdefault((source.suffix, others, kind), ({}, {}, []))
         if any(known.get(name, flag) != flag for name, flag in defined.items()):
             known, known_folders, sources = sets.setdefault((source.suffix, others, source), ({}, {}, []))
@@ -125,7 +128,7 @@ def split(build, name, flags, sources):
     batch, clashing = sources, []
     while len(batch) > 1:
         compiler = COMPILER[batch[0].suffix]
-        run = subprocess.run([compiler, "-fsyntax-only", "-w", "-ferror-limit=0", *flags, write_batch(build, name, batch)],
+        run = subprocess.run([compiler, "-fsyntax-only", "-w", "-ferror-limit=0", AS_CLANG_TIDY, *flags, write_batch(build, name, batch)],
                              capture_output=True, text=True, check=False, cwd=build)
         if run.returncode == 0:
             break
@@ -160,16 +163,26 @@ def check(build, name, flags, sources):
     return findings + "".join(in_headers)
 
 
-def names_in(source):
-    """Guesses the names that the source declares, from the beginnings of its lines, each with the first namespace of the source. This
-    prevents most conflicts without a compiler run. Returns {name: what it is}: sources can share a name for the same type."""
-    text = re.sub(r"(?: final)? : (?:public|private) [^\n{]*| final(?= \{)", "", source.read_text())
+@functools.cache
+def names_in(file):
+    """Guesses the names that the file and the test headers that it includes declare. This prevents most conflicts without a compiler
+    run. Returns {name: what it is}: sources can share a name for the same type or from the same header."""
+    names = names_declared_in(file)
+    for header in re.findall(r'^#include "(tests/[^"]+)"', file.read_text(), re.MULTILINE):
+        names = names | names_in(pathlib.Path(header))
+    return names
+
+
+def names_declared_in(file):
+    """Guesses the names from the beginnings of the file's lines, each with the first namespace of the file."""
+    text = re.sub(r"(?: final)? : (?:public|private) [^\n{]*| final(?= \{)|(?<=\w) : \w+(?= \{)", "", file.read_text())
     space = re.search(r"^namespace ([\w:]+) \{", text, re.MULTILINE)
     declared = re.findall(r"^(?!using|namespace|template|TEST|return|extern)[A-Za-z_][^\n;=({#\"]*?(?<!::)\b(\w+)\s*(?:[;=({]|$)", text, re.MULTILINE)
     in_c = re.findall(r'^extern "C" [^\n(]*?(\w+)\(', text, re.MULTILINE)
     types = re.findall(r"^using (\w+) = ([^;]*);", text, re.MULTILINE)
-    names = {(space and space[1], name): meaning for name, meaning in [*types, *((name, source) for name in declared if name not in ENTRY_POINTS)]}
-    return names | dict.fromkeys(in_c, source)
+    imported = [(name, whole) for whole, name in re.findall(r"^using ([\w:]+::(\w+));", text, re.MULTILINE)]
+    names = {(space and space[1], name): meaning for name, meaning in [*types, *imported, *((name, file) for name in declared if name not in ENTRY_POINTS)]}
+    return names | dict.fromkeys(in_c, file)
 
 
 def group_without_conflicts(sources):

@@ -451,7 +451,7 @@ TEST_F(LocalFailure, AnotherUserAtTheSocketIsRefused) {
   for (const char c : std::string_view("sluice local session")) data.push_back(static_cast<std::byte>(c));
   for (const uint8_t byte : o.session_id) data.push_back(static_cast<std::byte>(byte));
   const wire::Digest digest = wire::sha256(data);
-  const std::string name = "sluice-0-" + hex_text(std::span(digest).first<16>()) + "-0";
+  const std::string name = "sluice-0-" + sluice::hex_text(std::span(digest).first<16>()) + "-0";
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe(pipe.data()), 0);
   const pid_t squatter = ::fork();
