@@ -68,7 +68,7 @@ std::vector<Pair> pairs() {
           return status == SLUICE_OK ? allreduce(kCount, SLUICE_F32, SLUICE_SUM)(s, x, rank, r) : status;
         },
         allreduce(kCount, SLUICE_F32, SLUICE_SUM)},
-       "operation 2 is allreduce of count 6000"},
+       "operation 1 is allreduce of count 6000"},
   };
 }
 
