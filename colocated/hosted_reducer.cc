@@ -49,6 +49,17 @@ struct HostedReducers {
   std::mutex mutex;  // held while a reducer starts, so that two sessions do not start two
   std::vector<std::weak_ptr<HostedReducer>> all;
   uint64_t reserved = 0;  // bytes of all sessions
+
+  // With the lock. Whether a place that holds `held` bytes may hold `bytes`.
+  [[nodiscard]] Result<void> check(uint64_t bytes, uint64_t held, uint64_t limit) const {
+    const uint64_t others = reserved - held;
+    if (bytes > limit - std::min(limit, others)) {
+      return fail(Errc::kMemoryLimit, "the session needs " + std::to_string(bytes) +
+                                          " bytes; the limit of this process is " + std::to_string(limit) +
+                                          ", of which its other sessions have " + std::to_string(others));
+    }
+    return {};
+  }
 };
 
 // A child of fork() gets its own: the parent's reducers have no threads there, and the mutex may stay locked.
@@ -65,11 +76,23 @@ HostedReducers& hosted_reducers() {
   return *current;
 }
 
+// What the session will reserve. The exact slot size is agreed on later; it changes the sum by less than 2 %.
+uint64_t bytes_for(const LocalReducerRequest& request) {
+  if (request.ranks == 0) return 0;
+  const uint32_t slot_bytes = request.slot_bytes != 0
+                                  ? request.slot_bytes
+                                  : std::min(wire::slot_bytes_for(request.ranks, 1), request.window_bytes);
+  return reducer::SlotArena::bytes_for({.ranks = request.ranks,
+                                        .slots = wire::slots_per_lane(request.window_bytes, slot_bytes, 1),
+                                        .slot_bytes = slot_bytes});
+}
+
 // Constructed with the lock of HostedReducers.
 class Place final : public LocalReducer {
  public:
-  Place(HostedReducers& all, std::shared_ptr<HostedReducer> hosted, const SessionId& session, uint64_t bytes)
-      : all_(all), hosted_(std::move(hosted)), session_(session), bytes_(bytes) {
+  Place(HostedReducers& all, std::shared_ptr<HostedReducer> hosted, const SessionId& session, uint64_t bytes,
+        uint64_t limit)
+      : all_(all), hosted_(std::move(hosted)), session_(session), limit_(limit), bytes_(bytes) {
     hosted_->sessions.insert(session_);
     all_.reserved += bytes_;
     hosted_->reducer->expect_session(session_);
@@ -83,6 +106,14 @@ class Place final : public LocalReducer {
 
   uint64_t id() const noexcept override { return hosted_->reducer->id(); }
   uint16_t port() const noexcept override { return hosted_->reducer->port(); }
+  Result<void> reserve(const LocalReducerRequest& request, uint32_t sessions) override {
+    const uint64_t bytes = sessions * bytes_for(request);
+    const std::lock_guard lock(all_.mutex);
+    SLUICE_RETURN_IF_ERROR(all_.check(bytes, bytes_, limit_));
+    all_.reserved = all_.reserved - bytes_ + bytes;
+    bytes_ = bytes;
+    return {};
+  }
   void wait_for_leave(Nanos deadline) noexcept override {
     while (hosted_->reducer->has_session(session_) && monotonic_now() < deadline)
       std::this_thread::sleep_for(kLeavePoll);
@@ -92,18 +123,9 @@ class Place final : public LocalReducer {
   HostedReducers& all_;
   const std::shared_ptr<HostedReducer> hosted_;
   const SessionId session_;
-  const uint64_t bytes_;
+  const uint64_t limit_;
+  uint64_t bytes_;  // guarded by HostedReducers::mutex
 };
-
-// What the session will reserve. The exact slot size is agreed on later; it changes the sum by less than 2 %.
-uint64_t bytes_for(const LocalReducerRequest& request) {
-  const uint32_t slot_bytes = request.slot_bytes != 0
-                                  ? request.slot_bytes
-                                  : std::min(wire::slot_bytes_for(request.ranks, 1), request.window_bytes);
-  return reducer::SlotArena::bytes_for({.ranks = request.ranks,
-                                        .slots = wire::slots_per_lane(request.window_bytes, slot_bytes, 1),
-                                        .slot_bytes = slot_bytes});
-}
 
 reducer::ReducerOptions reducer_options(const LocalReducerRequest& request, const HostOptions& options) {
   reducer::ReducerOptions o;
@@ -133,16 +155,11 @@ Result<std::unique_ptr<LocalReducer>> find_or_start(const LocalReducerRequest& r
   const uint64_t limit =
       options.memory_limit != 0 ? options.memory_limit : config::host_limits().memory_bytes / 8;
   const uint64_t bytes = bytes_for(request);
-  if (bytes > limit - std::min(limit, reducers.reserved)) {
-    return fail(Errc::kMemoryLimit, "the session needs " + std::to_string(bytes) +
-                                        " bytes; the limit of this process is " + std::to_string(limit) +
-                                        ", of which its other sessions have " +
-                                        std::to_string(reducers.reserved));
-  }
+  SLUICE_RETURN_IF_ERROR(reducers.check(bytes, 0, limit));
   std::erase_if(reducers.all, [](const auto& hosted) { return hosted.expired(); });
   for (const auto& known : reducers.all) {
     if (const auto hosted = known.lock(); hosted && hosted->can_serve(request))
-      return std::make_unique<Place>(reducers, hosted, request.session, bytes);
+      return std::make_unique<Place>(reducers, hosted, request.session, bytes, limit);
   }
   auto started = reducer::Reducer::start(reducer_options(request, options));
   // The last session's reducer may still be closing a port that was asked for.
@@ -160,7 +177,7 @@ Result<std::unique_ptr<LocalReducer>> find_or_start(const LocalReducerRequest& r
                                                               .tls = request.tls,
                                                               .reducer = std::move(*started)});
   reducers.all.push_back(hosted);
-  return std::make_unique<Place>(reducers, std::move(hosted), request.session, bytes);
+  return std::make_unique<Place>(reducers, std::move(hosted), request.session, bytes, limit);
 }
 
 }  // namespace

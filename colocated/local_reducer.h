@@ -15,6 +15,8 @@
 
 namespace sluice::colocated {
 
+struct LocalReducerRequest;
+
 // Class LocalReducer is the place of one session at the reducer of this process, which the process's sessions
 // of a job share. The reducer refuses every session without such a place. Destruction ends the place, and the
 // reducer with the last one. Any thread.
@@ -23,6 +25,9 @@ class LocalReducer {
   virtual ~LocalReducer() = default;
   [[nodiscard]] virtual uint64_t id() const noexcept = 0;
   [[nodiscard]] virtual uint16_t port() const noexcept = 0;
+  // Makes the place hold memory for so many sessions of the given ranks, window and slots, instead of what it
+  // holds. Errors: kMemoryLimit, on which nothing changes.
+  [[nodiscard]] virtual Result<void> reserve(const LocalReducerRequest& request, uint32_t sessions) = 0;
   // Waits until every rank has left the session at this reducer, at most until `deadline`.
   virtual void wait_for_leave(Nanos deadline) noexcept = 0;
 };
@@ -34,7 +39,7 @@ struct LocalReducerRequest {
   std::string job;
   std::optional<wire::Digest> token;
   bool tls = false;  // with the token
-  // Of the session, for the memory that it needs.
+  // Of the session, for the memory that it needs. Without ranks the place holds none until reserve().
   uint32_t ranks = 0;
   uint32_t window_bytes = 2 * kMiB;
   uint32_t slot_bytes = 0;  // 0: the default for so many ranks

@@ -40,9 +40,9 @@ struct MemoryOutcome {
 // Of all errors of meet(), those of this host: the network may be better. Others are about the ranks. That a
 // rank does not come is of the host, because all are there: round 0 has shown it.
 bool is_about_host(Errc code) {
-  constexpr std::array kCodes = {Errc::kSystem,          Errc::kUnsupported, Errc::kExhausted,
-                                 Errc::kUnauthenticated, Errc::kJoinTimeout, Errc::kTimeout,
-                                 Errc::kNoCommonVersion, Errc::kBadLength};
+  constexpr std::array kCodes = {Errc::kMemoryLimit, Errc::kSystem,          Errc::kUnsupported,
+                                 Errc::kExhausted,   Errc::kUnauthenticated, Errc::kJoinTimeout,
+                                 Errc::kTimeout,     Errc::kNoCommonVersion, Errc::kBadLength};
   return std::ranges::find(kCodes, code) != kCodes.end();
 }
 
@@ -142,6 +142,14 @@ std::string address_of_host(const config::Endpoint& rendezvous) {
   return transport::tcp::is_numeric(rendezvous.host) ? rendezvous.host : "";
 }
 
+// Its place holds no memory yet: it depends on the hosts which sessions will need how much.
+Result<std::unique_ptr<colocated::LocalReducer>> start_reducer(const engine::JoinOptions& options,
+                                                               uint16_t port) {
+  engine::Identity identity = options.identity;
+  identity.ranks = 0;
+  return engine::start_local_reducer(options, identity, address_of_host(options.colocation.rendezvous), port);
+}
+
 // The reducer with the least id. Nothing if a reducer does not know GATHER, or scans the contributions of
 // each rank: then no rank calls it.
 Result<std::optional<config::Endpoint>> meeting_point_at_pool(const engine::JoinOptions& options) {
@@ -179,7 +187,7 @@ Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, b
     if (!*reducer) return out;
     at = std::move(**reducer);
   } else if (identity.rank == 0) {
-    auto own = engine::start_local_reducer(options, identity, address_of_host(at), at.port);
+    auto own = start_reducer(options, at.port);
     if (!own) return add_context("co-located reducer at SLUICE_RENDEZVOUS", own.error());
     out.reducer_ = std::move(*own);
   }
@@ -192,8 +200,7 @@ Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, b
   info->device_memory = device_memory ? 1 : 0;
   // Of the other hosts, no rank needs one, and none has the address; who these are is not known yet.
   if (in_worker && identity.rank != 0) {
-    if (auto own = engine::start_local_reducer(options, identity, address_of_host(at), 0))
-      out.reducer_ = std::move(*own);
+    if (auto own = start_reducer(options, 0)) out.reducer_ = std::move(*own);
   }
   out.rank_0_address_ = transport::tcp::is_numeric(at.host) ? at.host : out.gather_->peer_address();
   if (out.reducer_) info->port = out.reducer_->port();
@@ -240,24 +247,42 @@ void HostAgreement::hand_over_reducer(engine::JoinOptions& options) {
       [place, session = options.identity.session, start = std::move(options.colocation.start_reducer)](
           const colocated::LocalReducerRequest& request) -> Result<std::unique_ptr<colocated::LocalReducer>> {
     const bool is_there = *place != nullptr && request.session == session;
-    if (is_there && (request.port == 0 || request.port == (*place)->port())) return std::move(*place);
-    return start(request);
+    if (!is_there || (request.port != 0 && request.port != (*place)->port())) return start(request);
+    SLUICE_RETURN_IF_ERROR((*place)->reserve(request, 1));
+    return std::move(*place);
   };
+}
+
+// The rails whose first member this rank is have their memory at its reducer.
+Result<void> HostAgreement::reserve_rails() {
+  const uint32_t hosts = topology_.hosts();
+  if (reducer_ == nullptr || hosts == 1) return {};
+  uint32_t rails = 0;
+  for (uint32_t rail = 0; rail < topology_.rails; ++rail)
+    rails += first_member(rail) == options_->identity.rank ? 1 : 0;
+  colocated::LocalReducerRequest rail_memory;
+  rail_memory.ranks = hosts;
+  rail_memory.window_bytes = options_->window_bytes;
+  rail_memory.slot_bytes = options_->slot_bytes;
+  return reducer_->reserve(rail_memory, rails);
 }
 
 Result<bool> HostAgreement::conclude(const Result<void>& met) {
   MemoryOutcome own;
   if (!met && was_left(met.error().code)) return tl::unexpected(why_ended());
-  if (!met) {
-    if (!is_about_host(met.error().code)) {
-      give_up(met.error());
-      return tl::unexpected(met.error());
+  const Result<void> possible = met ? reserve_rails() : met;
+  if (!possible) {
+    if (!is_about_host(possible.error().code)) {
+      give_up(possible.error());
+      return tl::unexpected(possible.error());
     }
-    own.code = met.error().code;
-    own.text = engine::replace_control_characters(met.error().text.substr(0, 200));
+    own.code = possible.error().code;
+    own.text = engine::replace_control_characters(possible.error().text.substr(0, 200));
   }
   auto all = gather_->gather_messages(kMemoryRound, own, time_left());
   if (!all) return tl::unexpected(name_rank0(all.error()));
+  // Each rail has a place of its own from its join on, and so has a session of all ranks.
+  if (reducer_ != nullptr) SLUICE_RETURN_IF_ERROR(reducer_->reserve({}, 0));
   // Where a rank says why it does not come, another one may wait for it in vain.
   auto refused = std::ranges::find_if(
       *all, [](const MemoryOutcome& o) { return o.code != Errc::kOk && o.code != Errc::kJoinTimeout; });

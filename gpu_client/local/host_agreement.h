@@ -45,10 +45,10 @@ class HostAgreement {
   // Whether the ranks of each host shall share its memory: the same on all ranks.
   [[nodiscard]] bool shares_memory() const;
 
-  // Tells the other hosts whether the ranks of this one share memory now, and blocks until all have told. On
-  // false, memory was refused somewhere, which rank 0 has logged: then no host shares memory. Errors: that of
-  // this rank, if it is about the ranks and not about its host, which the others are told;
-  // those of GATHER.
+  // Tells the other hosts whether the ranks of this one share memory now and rails have memory at this rank's
+  // reducer, and blocks until all have told. On false, something was refused somewhere, which rank 0 has
+  // logged: then no host shares memory. Errors: that of this rank, if it is about the ranks and not about its
+  // host, which the others are told; those of GATHER.
   [[nodiscard]] Result<bool> conclude(const Result<void>& met);
 
   // Until the session begins, each rank learns at once of the end of another one. Readable if one has ended;
@@ -75,6 +75,7 @@ class HostAgreement {
     return topology_.ranks_of[0][topology_.server_of(rail, 0)];
   }
   [[nodiscard]] std::optional<Rank> first_member_without_reducer() const;
+  [[nodiscard]] Result<void> reserve_rails();
   void log_obstacle() const;
   [[nodiscard]] bool was_left(Errc code) const;
   [[nodiscard]] Error name_rank0(Error error) const;

@@ -125,6 +125,9 @@ class OtherPort final : public colocated::LocalReducer {
       : inner_(std::move(inner)), port_(port) {}
   uint64_t id() const noexcept override { return inner_->id(); }
   uint16_t port() const noexcept override { return port_; }
+  Result<void> reserve(const colocated::LocalReducerRequest& request, uint32_t sessions) override {
+    return inner_->reserve(request, sessions);
+  }
   void wait_for_leave(Nanos deadline) noexcept override { inner_->wait_for_leave(deadline); }
 
  private:

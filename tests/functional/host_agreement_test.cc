@@ -9,6 +9,11 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include "colocated/hosted_reducer.h"
+#include "gpu_client/api/options.h"
+#include "gpu_client/engine/session/session.h"
+#include "gpu_client/local/host_agreement.h"
+#include "gpu_client/local/local_session.h"
 #include "tests/functional/rails_test_bed.h"
 
 namespace sluice::test {
@@ -241,6 +246,58 @@ TEST_F(HostsOfRanks, AFirstMemberWithoutAReducerMakesAllSendTheirData) {
   EXPECT_EQ(count_logged(
                 "no host shares memory, so each rank sends its data: rank 1 (127.0.0.1) could not start the "
                 "reducer"),
+            1U);
+}
+
+// Without a pool: the memory of this process's reducers is limited.
+class MemoryOfHosts : public HostsOfRanks {
+ protected:
+  // Creates the session as sluice_session_create does. Returns whether hosts share memory.
+  static Result<bool> create_with(const sluice_options& options, uint64_t memory_limit) {
+    auto o = api::read_options(options);
+    if (!o) return tl::unexpected(o.error());
+    o->join.colocation.start_reducer = colocated::local_reducer_factory({.memory_limit = memory_limit});
+    auto agreement = local::HostAgreement::reach(o->join, false);
+    if (!agreement) return tl::unexpected(agreement.error());
+    std::unique_ptr<engine::CollectiveSession> session;
+    if (!agreement->shares_memory()) return fail(Errc::kInternal, "hosts do not want to share memory");
+    auto shared = local::LocalSession::create(*o, *agreement);
+    if (!shared) return tl::unexpected(shared.error());
+    const bool is_shared = *shared != nullptr;
+    if (is_shared) {
+      session = std::move(*shared);
+    } else {
+      agreement->hand_over_reducer(o->join);
+      auto flat = engine::Session::create(std::move(*o));
+      if (!flat) return tl::unexpected(flat.error());
+      session = std::move(*flat);
+    }
+    if (const Status closed = session->close(monotonic_now() + 10 * kSecond); !closed.ok())
+      return fail(closed.code(), session->reason());
+    return is_shared;
+  }
+
+  void expect(const std::vector<uint32_t>& host_of, uint64_t memory_limit, bool is_shared) {
+    run_hosts(
+        host_of, 0, [](uint32_t, sluice_session*) { return 0; }, ~0U,
+        [&](uint32_t rank, sluice_options& o) {
+          const auto created = create_with(o, memory_limit);
+          if (!created) std::fprintf(stderr, "rank %u: %s\n", rank, created.error().text.c_str());
+          ::_exit(created && *created == is_shared ? 0 : 8);
+        });
+  }
+};
+
+// A session of n ranks needs n + 1 windows of 2 MiB, and so does each rail of n hosts.
+TEST_F(MemoryOfHosts, IsReservedForRailsOrForAllRanks) {
+  expect({0, 0, 1, 1}, 13 * kMiB, true);
+  EXPECT_EQ(log_, "");
+}
+TEST_F(MemoryOfHosts, ThatIsTooSmallForTheRailsOfOneRankMakesAllSendTheirData) {
+  expect({0, 1, 1, 1, 1}, 16 * kMiB, false);
+  EXPECT_EQ(count_logged(
+                "no host shares memory, so each rank sends its data: on the host of rank 0 (127.0.0.1), the "
+                "session needs "),
             1U);
 }
 
