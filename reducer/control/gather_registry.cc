@@ -48,19 +48,47 @@ void GatherRegistry::add(Connection& from, const wire::Hello& hello, const wire:
     rounds_.erase(at);
     return;
   }
+  if (const auto other = find_waiting(hello.session, round.job, gather.round); other != rounds_.end()) {
+    const Error error =
+        rounds_differ(hello.rank, gather.round, other->second.entries.begin()->first, other->first.second);
+    from.refuse(error, hello.rank);
+    for (const auto differing : {at, other}) {
+      refuse_all(differing->second, error, hello.rank);
+      rounds_.erase(differing);
+    }
+    return;
+  }
   round.entries.emplace(hello.rank, Entry{.connection = from.shared_self(), .data = gather.data});
   if (round.entries.size() < round.ranks) return;
   send_to_all(round, gather.round);
   rounds_.erase(at);
 }
 
+// A round ends for all ranks before one of them sends the next, so ranks in two rounds will never meet.
+GatherRegistry::Rounds::iterator GatherRegistry::find_waiting(const SessionId& session,
+                                                              const std::string& job,
+                                                              std::optional<uint8_t> but) {
+  for (auto at = rounds_.lower_bound({session, 0}); at != rounds_.end() && at->first.first == session; ++at) {
+    if (at->first.second == but || at->second.job != job) continue;
+    remove_closed(at->second);
+    if (!at->second.entries.empty()) return at;
+  }
+  return rounds_.end();
+}
+
+Error GatherRegistry::rounds_differ(uint32_t rank, uint8_t round, uint32_t other, uint8_t other_round) {
+  const auto name = [](uint32_t r, uint8_t in) {
+    return "rank " + std::to_string(r) + " in round " + std::to_string(in);
+  };
+  return {Errc::kMismatch, "before the join, " + name(rank, round) + " exchanges other data than " +
+                               name(other, other_round) +
+                               "; set SLUICE_HOSTS and SLUICE_COLOCATED alike on all ranks"};
+}
+
 std::optional<Error> GatherRegistry::on_join(const wire::Hello& hello) {
-  const auto at = rounds_.lower_bound({hello.session, 0});
-  if (at == rounds_.end() || at->first.first != hello.session || at->second.job != wire::job_name(hello))
-    return std::nullopt;
+  const auto at = find_waiting(hello.session, wire::job_name(hello));
+  if (at == rounds_.end()) return std::nullopt;
   PendingGather& round = at->second;
-  remove_closed(round);
-  if (round.entries.empty()) return std::nullopt;
   Error error = modes_differ(hello.rank, round.entries.begin()->first);
   refuse_all(round, error, hello.rank);
   rounds_.erase(at);

@@ -60,14 +60,19 @@ class GatherRegistry {
     std::map<uint32_t, Entry> entries;  // by rank
   };
   using Key = std::pair<SessionId, uint8_t>;
+  using Rounds = std::map<Key, PendingGather>;
 
+  // The round, but this one, in which ranks of the session wait; end() if there is none.
+  [[nodiscard]] Rounds::iterator find_waiting(const SessionId& session, const std::string& job,
+                                              std::optional<uint8_t> but = std::nullopt);
+  [[nodiscard]] static Error rounds_differ(uint32_t rank, uint8_t round, uint32_t other, uint8_t other_round);
   [[nodiscard]] static std::optional<Error> check(const wire::Hello& hello, const PendingGather& round);
   static void remove_closed(PendingGather& round);
   static void refuse_all(PendingGather& round, const Error& error, uint32_t rank);
   static void send_to_all(const PendingGather& round, uint8_t number);
 
   const Nanos longest_wait_;
-  std::map<Key, PendingGather> rounds_;
+  Rounds rounds_;
 };
 
 }  // namespace sluice::reducer

@@ -249,6 +249,24 @@ TEST_F(HostsOfRanks, AFirstMemberWithoutAReducerMakesAllSendTheirData) {
             1U);
 }
 
+TEST_F(HostsOfRanks, ARankWithoutSharingIsNamedAtOnce) {
+  expected_exit_ = kRefused;
+  for (const uint32_t differing : {0U, 1U}) {
+    for (const size_t reducers : {size_t{1}, size_t{0}}) {
+      SetUp();
+      const Nanos begun = monotonic_now();
+      expect_sums(
+          {0, 0}, reducers,
+          [&](uint32_t rank, sluice_options&) {
+            if (rank == differing) ::setenv("SLUICE_HOSTS", "off", 1);
+          },
+          [](uint32_t, uint64_t) { return true; });
+      EXPECT_LT(monotonic_now() - begun, 10 * kSecond);
+      EXPECT_GE(count_logged("set SLUICE_HOSTS and SLUICE_COLOCATED alike on all ranks"), 1U);
+    }
+  }
+}
+
 // Without a pool: the memory of this process's reducers is limited.
 class MemoryOfHosts : public HostsOfRanks {
  protected:

@@ -22,10 +22,10 @@ class GatherTest : public ReducerTest {
     return h;
   }
   ScriptedConnection send(uint32_t rank, uint32_t ranks, const std::vector<uint8_t>& data,
-                          uint32_t timeout_ms = 5000) const {
+                          uint32_t timeout_ms = 5000, uint8_t round = 1) const {
     ScriptedConnection c(port());
     EXPECT_NE(c.handshake(hello(rank, ranks)).features & wire::kFeatureGather, 0u);
-    c.send(wire::Gather{.round = 1, .timeout_ms = timeout_ms, .data = data, .mac = {}});
+    c.send(wire::Gather{.round = round, .timeout_ms = timeout_ms, .data = data, .mac = {}});
     return c;
   }
   // The data of all ranks, from as many messages as the reducer sends.
@@ -90,6 +90,34 @@ TEST_F(GatherTest, RefusesAllRanksWhenOneContradictsTheOthers) {
   auto twice = send(1, 4, {1});
   for (auto* c : {&first, &twice}) EXPECT_EQ(c->expect<wire::Refused>().code, Errc::kRankTaken);
   EXPECT_EQ(send(4, 4, {}).expect<wire::Refused>().code, Errc::kBadField);
+}
+
+// One of them shares no host, whoever comes first: they would wait for each other.
+TEST_F(GatherTest, RefusesRanksThatWaitInDifferentRounds) {
+  start();
+  for (const uint8_t first : {uint8_t{0}, uint8_t{1}}) {
+    auto a = send(0, 4, {1}, 60'000, first);
+    auto b = send(2, 4, {1}, 60'000, first);
+    ASSERT_TRUE(eventually([](const nlohmann::json& j) { return j["connections"]["open"] == 2; }));
+    auto other = send(1, 4, {2}, 60'000, 1 - first);
+    const std::string text = "before the join, rank 1 in round " + std::to_string(1 - first) +
+                             " exchanges other data than rank 0 in round " + std::to_string(first) +
+                             "; set SLUICE_HOSTS and SLUICE_COLOCATED alike on all ranks";
+    for (auto* c : {&a, &b, &other}) {
+      const auto refused = c->expect<wire::Refused>();
+      EXPECT_EQ(refused.code, Errc::kMismatch);
+      EXPECT_EQ(refused.text, text);
+    }
+  }
+  // A rank that has gone waits no more.
+  {
+    auto gone = send(0, 2, {1}, 60'000, 0);
+    ASSERT_TRUE(eventually([](const nlohmann::json& j) { return j["connections"]["open"] == 1; }));
+  }
+  ASSERT_TRUE(eventually([](const nlohmann::json& j) { return j["connections"]["open"] == 0; }));
+  auto again = send(0, 2, {2});
+  auto peer = send(1, 2, {3});
+  EXPECT_EQ(receive(again, 2), (std::vector<std::vector<uint8_t>>{{2}, {3}}));
 }
 
 // Some ranks use co-located reducers and one does not, whoever comes first.
