@@ -205,7 +205,14 @@ Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, b
   out.rank_0_address_ = transport::tcp::is_numeric(at.host) ? at.host : out.gather_->peer_address();
   if (out.reducer_) info->port = out.reducer_->port();
   auto infos = out.gather_->gather_messages(kHostsRound, *info, out.time_left());
-  if (!infos) return tl::unexpected(infos.error());
+  if (!infos) {
+    Error error = engine::add_own_list(std::move(infos.error()), options.reducers);
+    if (in_worker && error.code == Errc::kJoinTimeout) {
+      error.text += "; if they run, they may have a list of reducers, or another SLUICE_RENDEZVOUS than " +
+                    config::to_string(at);
+    }
+    return tl::unexpected(std::move(error));
+  }
   SLUICE_RETURN_IF_ERROR(check_names(*infos));
   log_separated(*infos, identity);
   out.topology_ = topology_of(*infos);

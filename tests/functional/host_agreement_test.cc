@@ -267,6 +267,30 @@ TEST_F(HostsOfRanks, ARankWithoutSharingIsNamedAtOnce) {
   }
 }
 
+TEST_F(HostsOfRanks, RanksWithDifferentListsAreTold) {
+  expected_exit_ = kRefused;
+  for (const size_t reducers : {size_t{2}, size_t{0}}) {
+    SetUp();
+    std::string own;
+    expect_sums(
+        {0, 0, 1}, reducers,
+        [&](uint32_t rank, sluice_options& o) {
+          o.join_timeout_ms = 1000;
+          const std::string list = o.reducers;
+          own = rank == 1 ? list.substr(list.find(',') + 1) : list.substr(0, list.find(','));
+          o.reducers = own.c_str();
+          if (reducers == 0 && rank == 1) ::_exit(kRefused);  // as if it waited elsewhere
+        },
+        [](uint32_t, uint64_t) { return true; });
+    EXPECT_EQ(count_logged("if they run, their list of reducers may differ from this rank's: 127.0.0.1:"),
+              reducers == 0 ? 0U : 3U);
+    EXPECT_EQ(
+        count_logged("rank 1 did not join in time; if they run, they may have a list of reducers, or another "
+                     "SLUICE_RENDEZVOUS than 127.0.0.1:"),
+        reducers == 0 ? 2U : 0U);
+  }
+}
+
 // Without a pool: the memory of this process's reducers is limited.
 class MemoryOfHosts : public HostsOfRanks {
  protected:

@@ -53,7 +53,7 @@ class JoinProcedure {
     if (!done && done.error().code == Errc::kShutdown && limit_.reason)
       done = tl::unexpected(limit_.reason());
     if (!done) {
-      Error error = add_own_list(notify_failure(std::move(done.error())));
+      Error error = add_own_list(notify_failure(std::move(done.error())), options_.reducers);
       handshakes_.clear();  // before the own reducer, for the same reason as in Membership
       colocation_.handshakes.clear();
       return tl::unexpected(std::move(error));
@@ -282,20 +282,6 @@ class JoinProcedure {
     }
     return {};
   }
-  // Ranks with different lists meet at different reducers, or disagree there. No reducer sees both lists.
-  [[nodiscard]] Error add_own_list(Error error) const {
-    const bool is_named = error.code == Errc::kJoinTimeout || error.code == Errc::kMismatch;
-    if (!is_named || options_.reducers.empty()) return error;
-    error.text += error.code == Errc::kJoinTimeout
-                      ? "; if they run, their list of reducers may differ from this rank's: "
-                      : "; this rank's list of reducers: ";
-    const size_t named = std::min(options_.reducers.size(), kMaxNamedReducers);
-    for (size_t i = 0; i < named; ++i)
-      error.text += (i == 0 ? "" : ", ") + config::to_string(options_.reducers[i]);
-    if (named < options_.reducers.size())
-      error.text += " and " + std::to_string(options_.reducers.size() - named) + " more";
-    return error;
-  }
   Error notify_failure(Error cause) {
     if (membership_.reservations.empty()) return cause;
     if (voted_) {
@@ -320,6 +306,18 @@ class JoinProcedure {
 };
 
 }  // namespace
+
+Error add_own_list(Error error, const std::vector<config::Endpoint>& reducers) {
+  const bool is_named = error.code == Errc::kJoinTimeout || error.code == Errc::kMismatch;
+  if (!is_named || reducers.empty()) return error;
+  error.text += error.code == Errc::kJoinTimeout
+                    ? "; if they run, their list of reducers may differ from this rank's: "
+                    : "; this rank's list of reducers: ";
+  const size_t named = std::min(reducers.size(), kMaxNamedReducers);
+  for (size_t i = 0; i < named; ++i) error.text += (i == 0 ? "" : ", ") + config::to_string(reducers[i]);
+  if (named < reducers.size()) error.text += " and " + std::to_string(reducers.size() - named) + " more";
+  return error;
+}
 
 Result<Membership> join_session(const JoinOptions& options, const JoinLimit& limit) {
   return JoinProcedure(options, limit).run();

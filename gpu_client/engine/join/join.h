@@ -60,6 +60,10 @@ struct Membership {
   std::vector<ReducerReservation> reservations;  // in the order of the view; the first reducer is the arbiter
 };
 
+// Adds the list to an error about ranks that are late or differ: ranks with different lists meet at different
+// reducers, or disagree there. No reducer sees both lists.
+[[nodiscard]] Error add_own_list(Error error, const std::vector<config::Endpoint>& reducers);
+
 [[nodiscard]] Result<Membership> join_session(const JoinOptions& options, const JoinLimit& limit = {});
 
 // Joins a reducer that is added to a running session: makes the reservation and attaches all lane
