@@ -225,10 +225,14 @@ Nanos HostAgreement::time_left() const noexcept {
   return std::clamp<Nanos>(deadline_ - monotonic_now(), kMillisecond, options_->join_timeout);
 }
 
-bool HostAgreement::shares_memory() const {
-  if (topology_.rails <= 1 || topology_.rails > kMaxRanks) return false;
+bool HostAgreement::wants_shared_memory() const {
   // Memory that only the cards can access cannot be summed by the host's processors.
-  if (std::ranges::any_of(infos_, [](const HostInfo& i) { return i.device_memory != 0; })) return false;
+  return topology_.rails > 1 &&
+         std::ranges::none_of(infos_, [](const HostInfo& i) { return i.device_memory != 0; });
+}
+
+bool HostAgreement::shares_memory() const {
+  if (!wants_shared_memory() || topology_.rails > kMaxRanks) return false;
   if (topology_.hosts() == 1 || !options_->reducers.empty()) return true;
   return !first_member_without_reducer();
 }
@@ -309,12 +313,17 @@ Result<bool> HostAgreement::conclude(const Result<void>& met) {
 
 // Says once why ranks of one host do not share its memory, where nobody has asked for that.
 void HostAgreement::log_obstacle() const {
-  if (options_->identity.rank != 0 || topology_.rails <= 1 || topology_.rails > kMaxRanks) return;
-  if (topology_.hosts() == 1 || !options_->reducers.empty()) return;
-  if (const auto first = first_member_without_reducer()) {
-    engine::SessionLog(options_->identity.session, 0)
-        .warn("no host shares memory, so each rank sends its data: " + rank_at(infos_, *first) +
-              " could not start the reducer at which other hosts would meet it");
+  if (options_->identity.rank != 0 || !wants_shared_memory() || shares_memory()) return;
+  const std::string what = "no host shares memory, so each rank sends its data: ";
+  const engine::SessionLog log(options_->identity.session, 0);
+  if (topology_.rails > kMaxRanks) {
+    const auto largest = std::ranges::max_element(topology_.ranks_of, {}, &std::vector<Rank>::size);
+    log.warn(what + std::to_string(largest->size()) + " ranks run on the host of " +
+             rank_at(infos_, largest->front()) + "; at most " + std::to_string(kMaxRanks) +
+             " can share its memory (SLUICE_HOST_ID divides it)");
+  } else if (const auto first = first_member_without_reducer()) {
+    log.warn(what + rank_at(infos_, *first) +
+             " could not start the reducer at which other hosts would meet it");
   }
 }
 

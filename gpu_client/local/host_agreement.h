@@ -74,6 +74,7 @@ class HostAgreement {
   [[nodiscard]] Rank first_member(uint32_t rail) const {
     return topology_.ranks_of[0][topology_.server_of(rail, 0)];
   }
+  [[nodiscard]] bool wants_shared_memory() const;
   [[nodiscard]] std::optional<Rank> first_member_without_reducer() const;
   [[nodiscard]] Result<void> reserve_rails();
   void log_obstacle() const;

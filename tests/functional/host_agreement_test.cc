@@ -291,6 +291,17 @@ TEST_F(HostsOfRanks, RanksWithDifferentListsAreTold) {
   }
 }
 
+TEST_F(HostsOfRanks, MoreRanksThanCanShareMemorySendTheirData) {
+  std::vector<uint32_t> hosts(66, 1);
+  hosts[0] = 0;
+  expect_sums(
+      hosts, 1, [](uint32_t, sluice_options&) {}, [](uint32_t, uint64_t sent) { return sent == kBytes; });
+  EXPECT_EQ(
+      count_logged("no host shares memory, so each rank sends its data: 65 ranks run on the host of rank 1 "
+                   "(127.0.0.1); at most 64 can share its memory"),
+      1U);
+}
+
 // Without a pool: the memory of this process's reducers is limited.
 class MemoryOfHosts : public HostsOfRanks {
  protected:
