@@ -13,6 +13,8 @@ namespace {
 using wire::DType;
 using wire::Op;
 
+constexpr uint32_t kMostRanksOfHost = 64;  // that share memory; more send their own data
+
 bool is_float(DType t) {
   return wire::accumulator_of(t) == DType::kF32 || t == DType::kF64;
 }
@@ -26,7 +28,7 @@ struct FloatRange {
   int bias;
   double sum;       // bound of a(rank, i) for sum, and of the values for min and max
   double avg_walk;  // bound of a(rank, i) for avg: 4096 * avg_mean + avg_walk is exact in the accumulator
-  double avg_mean;  // bound of the mean for avg
+  double avg_mean;  // bound of the mean for avg; of bf16, of its sum over a host's ranks
 };
 FloatRange range_of(DType t) {
   switch (t) {
@@ -128,6 +130,13 @@ double Pattern::sum_bound() const noexcept {
   return order_ == SummationOrder::kByRank ? exact : std::floor(exact / ranks_);
 }
 
+// Returns the bound of the mean for avg. Hosts send the sums of their ranks in bf16, all other types in the
+// accumulator.
+double Pattern::mean_bound() const noexcept {
+  const double bound = range_of(dtype_).avg_mean;
+  return dtype_ == DType::kBf16 ? std::floor(bound / std::min(ranks_, kMostRanksOfHost)) : bound;
+}
+
 double Pattern::float_contribution(uint32_t rank, uint64_t i) const noexcept {
   const FloatRange range = range_of(dtype_);
   switch (op_) {
@@ -153,7 +162,6 @@ double Pattern::float_contribution(uint32_t rank, uint64_t i) const noexcept {
 }
 
 double Pattern::float_result(uint64_t i) const noexcept {
-  const FloatRange range = range_of(dtype_);
   switch (op_) {
     case Op::kSum: return up_to(sum_bound(), hash(ranks_, i)) - up_to(sum_bound(), hash(0, i));
     case Op::kProd: {
@@ -161,7 +169,7 @@ double Pattern::float_result(uint64_t i) const noexcept {
       const uint64_t first = hash(0, i);
       return std::ldexp(sign_of(last) * sign_of(first), exponent_of(last) - exponent_of(first));
     }
-    case Op::kAvg: return up_to(2 * range.avg_mean, hash(~uint64_t{0}, i)) - range.avg_mean;
+    case Op::kAvg: return up_to(2 * mean_bound(), hash(~uint64_t{0}, i)) - mean_bound();
     case Op::kMin:
     case Op::kMax: break;
   }

@@ -6,7 +6,8 @@
 // telescopes to a(n, i) - a(0, i). Partial sums in rank order telescope too, so they stay in the range in
 // which the type is exact. Integers use their whole range and wrap. Products telescope in the same way (odd
 // numbers modulo 2^bits; signed powers of two). For avg of floats the walk is closed, a(n) = a(0), and a
-// value t(i) is added, so the mean is t(i). For min and max, a hash selects the rank that holds the extreme.
+// value t(i) is added, so the mean is t(i). Partial sums over the ranks of a host are exact too. For min and
+// max, a hash selects the rank that holds the extreme.
 //
 // The pattern has a prime period, so a check detects a chunk (a multiple of 64 bytes) at a wrong offset.
 #pragma once
@@ -47,6 +48,7 @@ class Pattern {
   [[nodiscard]] uint64_t integer_contribution(uint32_t rank, uint64_t i) const noexcept;
   [[nodiscard]] uint64_t integer_result(uint64_t i) const noexcept;
   [[nodiscard]] double sum_bound() const noexcept;
+  [[nodiscard]] double mean_bound() const noexcept;
   [[nodiscard]] double float_contribution(uint32_t rank, uint64_t i) const noexcept;
   [[nodiscard]] double float_result(uint64_t i) const noexcept;
   void repeat(const std::vector<std::byte>& period, size_t count, std::byte* out) const;

@@ -60,6 +60,39 @@ TEST(Pattern, ReductionOverAnyNumberOfRanksMatches) {
   }
 }
 
+// Hosts send the sums of their ranks in these types.
+TEST(Pattern, SumsOfHostsAreExact) {
+  for (DType dtype : {DType::kBf16, DType::kF32, DType::kF64, DType::kI8, DType::kU32, DType::kI64}) {
+    for (Op op : {Op::kSum, Op::kAvg}) {
+      for (uint32_t of_host : {2U, 3U, 8U, 64U}) {
+        const uint32_t ranks = 2 * of_host;
+        const Pattern pattern(dtype, op, ranks, 5);
+        const size_t bytes = kCount * wire::size_of(dtype);
+        const auto fold = [&](Op with, std::vector<std::vector<std::byte>> sources) {
+          std::vector<std::byte> out(bytes);
+          std::vector<const std::byte*> pointers;
+          for (const auto& s : sources) pointers.push_back(s.data());
+          kernels::find_fold(dtype, with, kernels::Stage::kWhole)(pointers, kCount, ranks, out.data());
+          return out;
+        };
+        std::vector<std::vector<std::byte>> hosts;
+        for (uint32_t rank = 0; rank < ranks; ++rank) {
+          std::vector<std::byte> of_rank(bytes);
+          pattern.fill(rank, kCount, of_rank.data());
+          if (rank % of_host == 0) {
+            hosts.push_back(of_rank);
+          } else {
+            hosts.back() = fold(Op::kSum, {hosts.back(), of_rank});
+          }
+        }
+        const std::vector<std::byte> sum = fold(Op::kSum, hosts);
+        EXPECT_EQ(pattern.count_wrong(fold(op, {sum}).data(), kCount), 0u)
+            << to_string(dtype) << " " << to_string(op) << " of " << ranks;
+      }
+    }
+  }
+}
+
 // The worst order: first all positive values, then all negative ones, so that nothing cancels early.
 TEST(Pattern, FloatSumsAreExactInAnyOrderWithOrderAny) {
   for (uint32_t ranks : {2U, 3U, 8U, 64U}) {
