@@ -191,6 +191,7 @@ def main():
     parser.add_argument("--plugin", help="libnccl-net-sluice.so; default: in ../lib of the sluice program")
     parser.add_argument("--epochs", type=int, default=500, help="epochs of one training of the digits job")
     parser.add_argument("--workers", type=int, default=3, help="number of workers of the job")
+    parser.add_argument("--ranks-per-host", type=int, default=1, help="number of workers that share a host (job soak)")
     parser.add_argument("--reducers", type=int, default=3, help="number of reducers of the pool")
     parser.add_argument("--colocated", choices=COLOCATED, default="auto", help="the workers' SLUICE_COLOCATED")
     parser.add_argument("--max-size", default="1M", help="largest operation of the soak job")
@@ -210,6 +211,10 @@ def main():
         parser.error("flip cannot be combined with kill, kill-two, kill-all, drain, corrupt or add, because it counts detected frames")
     if "add" in options.of and not can_change_pool:
         parser.error(f"the job {options.job} does not support add: it restarts at any time, and its ranks must then read the same list")
+    if options.ranks_per_host < 1 or options.workers <= options.ranks_per_host:
+        parser.error("--ranks-per-host: expected 1 or more, and fewer than --workers: the workers of one host need no reducer")
+    if options.ranks_per_host > 1 and not KINDS[options.job].can_share_hosts:
+        parser.error(f"the workers of the job {options.job} have hosts of their own")
     if "kill-all" in options.of and not needs_no_pool:
         parser.error("kill-all needs --colocated always: a job without co-located reducers ends with its last reducer")
     if options.reducers < (1 if needs_no_pool else 2):

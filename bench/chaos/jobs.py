@@ -60,9 +60,11 @@ class Job:
     sessions = 1  # number of sessions at each reducer
     late_threads = 3  # threads that a session may start after the first quarter of a run: heartbeats, reconnection, recovery
     can_change_pool = False  # whether the pool may change while the job runs
+    can_share_hosts = False  # whether several workers may share a host
 
     def __init__(self, pool, options, folder):
         self.options, self.folder = options, folder
+        self.sessions *= options.ranks_per_host  # a rail for each of them
         self.stalls, self.output = [], None
         self.runs = 0  # number of completed and correct runs
         if self.can_change_pool:
@@ -129,11 +131,13 @@ class Soak(Job):
 
     late_threads = 1  # long runs start most threads in the first quarter
     can_change_pool = True
+    can_share_hosts = True
 
     def start(self):
         o = self.options
         self.start_process(o.sluice, "bench", "soak", "--duration", "0", "--interval", f"{getattr(o, 'bucket_ms', 100)}ms",
                            "--json", self.folder / "soak.json", "--connect", self.addresses, "--workers", o.workers, "--seed", o.seed,
+                           "--ranks-per-host", o.ranks_per_host,
                            "--max-size", o.max_size, *o.soak)
 
     def set_pool(self, pool):

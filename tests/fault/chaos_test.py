@@ -47,6 +47,14 @@ class ChaosTest(SluiceTest):
                     self.assertGreaterEqual(result["killed"], EVENTS)
                     self.assertTrue(result["stalls_ms"], "no rank noticed a loss")
 
+    def test_hosts_with_several_ranks_recover_from_faults(self):
+        hosts = ("--workers", "4", "--ranks-per-host", "2")
+        for kinds in ("kill,cut", "stop,drain,add"):
+            with self.subTest(kinds=kinds):
+                result = self.run_chaos("--seed", "9", "--events", str(EVENTS), "--of", kinds, "--peer-timeout-ms", "3000", *hosts)
+                self.assertEqual(sum(result["events"].values()), EVENTS)
+                self.assertEqual(result["soak"]["nwrong"], 0)
+
     def test_a_job_recovers_from_the_loss_of_all_dedicated_reducers(self):
         training = ("--job", "digits", "--epochs", str(2 * EPOCHS), "--reducers", "2")
         for job in (("--reducers", "1"), *([] if BRIEF else [training])):
