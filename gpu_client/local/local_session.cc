@@ -237,9 +237,7 @@ Nanos LocalSession::idle(Nanos now, Nanos idle_since, Nanos deadline, Sleeper sl
     if (after - now > kLongYield) spin_ = 0;
     return after;
   }
-  Nanos until = std::min(deadline, now + kLongestSleep);
-  if (const engine::Operation* const o = stage_->oldest(); o != nullptr && o->request.deadline != 0)
-    until = std::min(until, o->request.deadline);
+  const Nanos until = std::min({deadline, now + kLongestSleep, operation_deadline()});
   if (until > now)
     stage_->sleep(
         [&](const std::atomic<uint32_t>& word, uint32_t seen) { sleeper(word, seen, until - now); });
@@ -252,9 +250,9 @@ engine::SessionStats LocalSession::stats() {
   const Stage::Counters& counters = stage_->counters();
   s.operations = counters.operations.load(std::memory_order_relaxed) +
                  empty_operations_.load(std::memory_order_relaxed) - operations_before_;
-  for (const auto& rail : rails_) {
-    if (rail == nullptr) continue;
-    const engine::SessionStats r = rail->stats();
+  for (uint32_t i = 0; i < rails_.size(); ++i) {
+    if (rails_[i] == nullptr) continue;
+    const engine::SessionStats r = rails_[i]->stats();
     s.lanes += r.lanes;
     s.reducers = r.reducers;
     s.colocated_reducers = r.colocated_reducers;
@@ -262,12 +260,14 @@ engine::SessionStats LocalSession::stats() {
     s.bytes_resent += r.bytes_resent;
     s.bytes_copied += r.bytes_copied;
     s.rdma_lanes += r.rdma_lanes;
-    s.recovery = r.recovery;
-    if (r.waiting.missing_ranks > s.waiting.missing_ranks) s.waiting = r.waiting;
+    s.recovery += r.recovery;
+    if (r.slowest.waited > s.slowest.waited)
+      s.slowest = {.rank = rail_member(i, r.slowest.rank), .waited = r.slowest.waited};
   }
-  // A rail waits for hosts: named by the rank that serves it there.
-  if (s.waiting.missing_ranks > 0 && s.waiting.first_rank < topology_.hosts())
-    s.waiting.first_rank = topology_.ranks_of[s.waiting.first_rank].front();
+  // Hosts are missing; the rank that serves the rail there is named.
+  uint32_t rail = 0;
+  s.waiting = waiting_on_rails(rail);
+  if (s.waiting.missing_ranks > 0) s.waiting.first_rank = rail_member(rail, s.waiting.first_rank);
   s.bytes_copied += counters.bytes_copied.load(std::memory_order_relaxed);
   const Nanos now = monotonic_now();
   const bool is_open = table_->open_count() > 0;

@@ -65,6 +65,7 @@ class LocalSession final : public engine::CollectiveSession {
   [[nodiscard]] engine::SessionLog log() const override { return {options_.join.identity.session, rank()}; }
   [[nodiscard]] engine::CollectiveObserver* trace() const noexcept override { return nullptr; }
   [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool) override;
+  [[nodiscard]] Result<void> may_set_reducers() const override;
   [[nodiscard]] std::vector<config::Endpoint> usable_reducers() const override;
   [[nodiscard]] Result<void> register_memory(std::span<std::byte> /*bytes*/) override { return {}; }
   [[nodiscard]] Result<void> register_device_memory(std::span<std::byte> bytes,
@@ -93,6 +94,8 @@ class LocalSession final : public engine::CollectiveSession {
   [[nodiscard]] engine::SessionOptions rail_options(uint32_t rail) const;
   void abort_rails(Errc code, const std::string& reason) noexcept;
   void check_rails() noexcept;
+  // What this rank's rails wait for. Its ranks are hosts; `rail` is the one that waits.
+  [[nodiscard]] engine::WaitingStatus waiting_on_rails(uint32_t& rail) const;
   void follow_pool();
 
   [[nodiscard]] Status submit(const engine::OpRequest& request, uint64_t& handle);
@@ -117,11 +120,17 @@ class LocalSession final : public engine::CollectiveSession {
   void check_failures() noexcept;
   void check_peers();
   void check_deadline(Nanos now) noexcept;
+  [[nodiscard]] Nanos operation_deadline() const noexcept;
   void end_here(Errc code, const std::string& text, Errc code_for_rails) noexcept;
   void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;
   [[nodiscard]] std::string describe(const Stage::Mismatch& mismatch) const;
   [[nodiscard]] std::string describe_oldest() const;
   [[nodiscard]] std::string describe_missing() const;
+  [[nodiscard]] std::string describe_host(uint32_t host) const;
+  // The rank that serves the rail on a host.
+  [[nodiscard]] Rank rail_member(uint32_t rail, uint32_t host) const {
+    return topology_.ranks_of[host][topology_.server_of(rail, host)];
+  }
   // The name of a rank of this host, by its local index.
   [[nodiscard]] std::string name_of(uint32_t local) const {
     return "rank " + std::to_string(topology_.ranks_of[host_][local]);

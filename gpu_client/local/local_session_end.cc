@@ -12,6 +12,8 @@
 namespace sluice::local {
 namespace {
 
+constexpr Nanos kMakersTime = 200 * kMillisecond;
+
 // What two ranks disagree on, of pieces that all ranks have arrived at.
 const char* first_difference(const Announcement& a, const Announcement& b) {
   if (a.kind != b.kind) return "kind";
@@ -82,9 +84,15 @@ void LocalSession::check_peers() {
   follow_pool();
 }
 
-void LocalSession::check_deadline(Nanos now) noexcept {
+// Who makes the piece that is late knows whom its rail waits for, and speaks first.
+Nanos LocalSession::operation_deadline() const noexcept {
   const engine::Operation* const o = stage_->oldest();
-  if (o == nullptr || o->request.deadline == 0 || now < o->request.deadline) return;
+  if (o == nullptr || o->request.deadline == 0) return engine::kNoDeadline;
+  return o->request.deadline + (stage_->has_other_maker() ? kMakersTime : 0);
+}
+
+void LocalSession::check_deadline(Nanos now) noexcept {
+  if (now < operation_deadline()) return;
   try {
     end_for_all(Errc::kOpTimeout, describe_missing(), Errc::kOpTimeout);
   } catch (const std::exception&) {
@@ -150,7 +158,27 @@ std::string LocalSession::describe_missing() const {
   if (missing > 0) {
     out += "; waiting for " + std::to_string(missing) + (missing == 1 ? " rank" : " ranks") +
            ", the first is " + name_of(first);
+    return out;
   }
+  uint32_t rail = 0;
+  const engine::WaitingStatus waiting = waiting_on_rails(rail);
+  if (waiting.missing_ranks > 0) {
+    out += "; waiting for " + std::to_string(waiting.missing_ranks) +
+           (waiting.missing_ranks == 1 ? " host" : " hosts") + ", the first is that of " +
+           describe_host(waiting.first_rank);
+  } else if (topology_.hosts() > 1) {
+    out += "; all ranks of this host have come to it";
+  }
+  return out;
+}
+
+std::string LocalSession::describe_host(uint32_t host) const {
+  constexpr size_t kMost = 8;
+  const std::vector<Rank>& ranks = topology_.ranks_of[host];
+  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i)
+    out += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (ranks.size() > kMost) out += " and " + std::to_string(ranks.size() - kMost) + " more";
   return out;
 }
 

@@ -108,19 +108,24 @@ void LocalSession::check_rails() noexcept {
   }
 }
 
+engine::WaitingStatus LocalSession::waiting_on_rails(uint32_t& rail) const {
+  engine::WaitingStatus longest;
+  for (uint32_t i = 0; i < rails_.size(); ++i) {
+    if (rails_[i] == nullptr) continue;
+    const engine::WaitingStatus waiting = rails_[i]->stats().waiting;
+    if (waiting.missing_ranks == 0 || waiting.first_rank >= topology_.hosts()) continue;
+    if (longest.missing_ranks > 0 && waiting.waited_ms <= longest.waited_ms) continue;
+    longest = waiting;
+    rail = i;
+  }
+  return longest;
+}
+
 // The first member of each rail, whose list counts, is on the host of rank 0. So rank 0 hands its list to the
 // other ranks of its host.
 Result<void> LocalSession::set_reducers(std::optional<config::Pool> pool) {
-  if (rails_.empty()) {
-    return fail(Errc::kUnsupported,
-                "reducers cannot be changed: the session uses none, its ranks share a host");
-  }
-  if (rank() != 0 && host_ == 0) return {};  // the caller's list was valid
-  for (const auto& rail : rails_) {
-    if (rail == nullptr) continue;
-    if (auto set = rail->set_reducers(pool); !set) return set;
-  }
-  if (rank() != 0) return {};
+  SLUICE_RETURN_IF_ERROR(may_set_reducers());
+  if (rank() != 0) return {};  // the caller's list was valid
   std::string list;
   if (pool && !pool->file.empty()) {
     list = "@" + pool->file;
@@ -132,10 +137,22 @@ Result<void> LocalSession::set_reducers(std::optional<config::Pool> pool) {
   if (list.size() >= kMaxPoolText)
     return fail(Errc::kTooMany, "a list of " + std::to_string(list.size()) + " bytes; at most " +
                                     std::to_string(kMaxPoolText - 1) + " reach the other ranks of this host");
+  for (const auto& rail : rails_) {
+    if (rail != nullptr) SLUICE_RETURN_IF_ERROR(rail->set_reducers(pool));
+  }
   const std::lock_guard lock(submission_);  // calls on several threads
   segment_->pool().write(list);
   stage_->wake_all();
   return {};
+}
+
+Result<void> LocalSession::may_set_reducers() const {
+  if (const Errc ended = code(); ended != Errc::kOk) return fail(ended, reason());
+  for (const auto& rail : rails_) {
+    if (rail != nullptr) return rail->may_set_reducers();
+  }
+  return fail(Errc::kUnsupported,
+              "reducers cannot be changed: the session uses none, its ranks share a host");
 }
 
 void LocalSession::follow_pool() {

@@ -93,6 +93,12 @@ class Stage final : engine::EndListener {
   // which `pred` holds, and how many there are. Any thread; a rank that arrives meanwhile may be counted.
   template <typename Predicate>
   [[nodiscard]] uint32_t count_missing(uint32_t& first, Predicate pred) const noexcept;
+  // True if another rank of this host makes the oldest unfinished piece, so that it knows more of it.
+  [[nodiscard]] bool has_other_maker() const noexcept {
+    const uint64_t number = done_.load(std::memory_order_relaxed);
+    return number < arrived_ && pieces_[slot_of(number)].maker < ranks_ &&
+           pieces_[slot_of(number)].maker != local_;
+  }
   // Number of pieces that this rank has finished. Any thread.
   [[nodiscard]] uint64_t pieces_done() const noexcept { return done_.load(std::memory_order_acquire); }
   [[nodiscard]] const Counters& counters() const noexcept { return counters_; }

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -116,6 +117,77 @@ TEST_F(RailsFailure, ARankThatHangsDoesNotCostMoreThanOneDeadline) {
     return 0;
   };
   run_ranks({0, 0, 1, 1, 2}, 2, create, kHangs);
+}
+
+TEST_F(RailsFailure, AnOperationTimesOutAndNamesTheRanksOfTheHostThatIsMissing) {
+  const auto run = [](uint32_t rank, sluice_options& o) {
+    o.op_timeout_ms = rank < 2 ? 2500 : 0;  // longer than a heartbeat, which says who is missing
+    const Created c = create_session(o);
+    EXPECT_EQ(c.status, SLUICE_OK) << c.error;
+    std::vector<float> x(100);
+    if (rank != 3) {
+      EXPECT_EQ(sluice_allreduce(c.session, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM),
+                SLUICE_TIMEOUT);
+    }
+    EXPECT_TRUE(eventually([&] { return !reason_of(c.session).empty(); }));
+    EXPECT_THAT(reason_of(c.session), ::testing::HasSubstr("operation exceeded its time limit; waiting for 1 "
+                                                           "host, the first is that of ranks 2, 3"));
+    EXPECT_EQ(sluice_session_close(c.session), SLUICE_TIMEOUT);
+    return 0;
+  };
+  run_ranks({0, 0, 1, 1}, 1, run);
+}
+
+sluice_status set_reducers(sluice_session* s, const std::string& list, std::string& why) {
+  std::array<char, 200> error{};
+  const sluice_status status = sluice_session_set_reducers(s, list.c_str(), error.data(), error.size());
+  why = error.data();
+  return status;
+}
+
+TEST_F(RailsFailure, NoRankChangesTheReducersOfASessionThatCannot) {
+  const auto run = [&](bool keeps_results) {
+    SetUp();
+    run_ranks({0, 0, 1, 1}, 1, [&](uint32_t rank, sluice_options& o) {
+      o.keep_results = keeps_results ? 1 : 0;
+      const Created c = create_session(o);
+      EXPECT_EQ(c.status, SLUICE_OK) << c.error;
+      std::string why;
+      if (keeps_results) {
+        if (rank == 0) {
+          std::string list = list_;
+          for (int port = 10'000; list.size() < 40'000; ++port)
+            list += ",[1111:2222:3333:4444:5555:6666:7777:8888]:" + std::to_string(port) + "*100";
+          EXPECT_EQ(set_reducers(c.session, list, why), SLUICE_REFUSED);
+          EXPECT_THAT(why, ::testing::HasSubstr("reach the other ranks of this host"));
+          EXPECT_EQ(sluice_session_abort(c.session, "enough"), SLUICE_OK);
+        }
+        EXPECT_TRUE(eventually([&] { return !reason_of(c.session).empty(); }));
+        EXPECT_EQ(set_reducers(c.session, list_, why), rank == 0 ? SLUICE_CLOSED : SLUICE_LOST);
+        EXPECT_THAT(why, ::testing::HasSubstr("enough"));
+      } else {
+        EXPECT_EQ(set_reducers(c.session, list_, why), SLUICE_UNSUPPORTED);
+        EXPECT_THAT(why, ::testing::HasSubstr("not fault-tolerant"));
+      }
+      static_cast<void>(sluice_session_close(c.session));
+      return 0;
+    });
+  };
+  run(true);
+  run(false);
+}
+
+// Rank 0 serves both rails.
+TEST_F(Rails, CountersOfRailsAddUp) {
+  run_hosts({0, 1, 1}, 2, [&](uint32_t rank, sluice_session* s) {
+    std::string why;
+    if (rank == 0) {
+      EXPECT_EQ(set_reducers(s, list_.substr(0, list_.find(',')), why), SLUICE_OK) << why;
+    }
+    EXPECT_TRUE(eventually([&] { return stats_of(s).view_changes == (rank == 0 ? 2 : 1); }));
+    std::vector<float> x(100);  // all stay until then
+    return sluice_allreduce(s, x.data(), x.data(), x.size(), SLUICE_F32, SLUICE_SUM) == SLUICE_OK ? 0 : 8;
+  });
 }
 
 // The operation that ends the creation is none of the caller's.

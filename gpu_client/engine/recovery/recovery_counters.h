@@ -26,6 +26,15 @@ struct RecoveryStats {
   uint32_t reducers_lost = 0;  // removed because this rank had lost them: neither drained nor unlisted
   uint64_t stalled_ns = 0;     // sum of all stalls of recovery
   std::array<uint32_t, kBounds.size() + 1> stalls{};
+
+  RecoveryStats& operator+=(const RecoveryStats& other) noexcept {
+    connections_resumed += other.connections_resumed;
+    view_changes += other.view_changes;
+    reducers_lost += other.reducers_lost;
+    stalled_ns += other.stalled_ns;
+    for (size_t i = 0; i < stalls.size(); ++i) stalls[i] += other.stalls[i];
+    return *this;
+  }
 };
 
 class RecoveryCounters {

@@ -80,6 +80,8 @@ class CollectiveSession {
   // later. Returns kUnsupported for a session that cannot change them, and kInvalidArgument when there is no
   // file.
   [[nodiscard]] virtual Result<void> set_reducers(std::optional<config::Pool> pool) = 0;
+  // The errors of set_reducers() that have nothing to do with its list.
+  [[nodiscard]] virtual Result<void> may_set_reducers() const = 0;
   // The dedicated reducers for another session of the same ranks, in an order that may differ between ranks
   // while the view changes.
   [[nodiscard]] virtual std::vector<config::Endpoint> usable_reducers() const = 0;

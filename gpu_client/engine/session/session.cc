@@ -265,10 +265,15 @@ SessionStats Session::stats() {
 }
 
 Result<void> Session::set_reducers(std::optional<config::Pool> pool) {
+  SLUICE_RETURN_IF_ERROR(may_set_reducers());
+  return recovery_->set_reducers(std::move(pool));
+}
+
+Result<void> Session::may_set_reducers() const {
   if (const Errc ended = end_latch_.code(); ended != Errc::kOk) return fail(ended, end_latch_.text());
   if (!recovery_)
     return fail(Errc::kUnsupported, "reducers cannot be changed: the session is not fault-tolerant");
-  return recovery_->set_reducers(std::move(pool));
+  return {};
 }
 
 // A session that passes the first checks is not fault-tolerant. Its lane connections never change, so this

@@ -79,6 +79,7 @@ class Session final : public CollectiveSession,
   [[nodiscard]] CollectiveObserver* trace() const noexcept override { return trace_.get(); }
 
   [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool) override;
+  [[nodiscard]] Result<void> may_set_reducers() const override;
   [[nodiscard]] std::vector<config::Endpoint> usable_reducers() const override {
     return recovery_ ? recovery_->usable_reducers() : options_.join.reducers;
   }
