@@ -3,6 +3,7 @@
 #include <cstring>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "gpu_client/engine/base/peer_error.h"
@@ -125,6 +126,9 @@ void LocalSession::end_for_all(Errc code, const std::string& reason, Errc code_f
     failure.code = static_cast<uint32_t>(code_for_others);
     const size_t length = std::min(reason.size(), failure.text.size() - 1);
     std::copy_n(reason.begin(), length, failure.text.begin());
+    // A number that is cut is another one.
+    constexpr std::string_view kMore = "...";
+    if (length < reason.size()) std::ranges::copy(kMore, failure.text.begin() + length - kMore.size());
     failure.state.store(FailureRecord::kSet, std::memory_order_seq_cst);
   }
   end_here(code, reason, code_for_others);

@@ -81,6 +81,10 @@ engine::SessionOptions LocalSession::rail_options(uint32_t rail) const {
   const wire::Digest digest = wire::sha256(std::as_bytes(std::span(name)));
   engine::Identity& identity = o.join.identity;
   std::copy_n(digest.begin(), identity.session.bytes.size(), identity.session.bytes.begin());
+  std::vector<Rank> members;
+  for (uint32_t host = 0; host < topology_.hosts(); ++host) members.push_back(rail_member(rail, host));
+  identity.names = std::make_shared<engine::MemberNames>(options_.join.identity.session, rank(),
+                                                         "rail " + std::to_string(rail), std::move(members));
   identity.rank = host_;
   identity.ranks = topology_.hosts();
   o.join.colocation.rails = topology_.rails;

@@ -79,6 +79,37 @@ TEST_F(RailsFailure, ARankThatCannotJoinItsRailIsNamedOnAllRanks) {
   }
 }
 
+// Whatever host a rank is on, and whatever its rail's reducers call it.
+TEST_F(RailsFailure, ErrorsNameTheRanksOfTheSession) {
+  const auto narrow = [](sluice_options& o) { o.window_bytes = 1U << 20; };
+  for (const size_t reducers : {size_t{2}, size_t{0}}) {
+    SetUp();
+    // Rank 4 meets rank 1 on rail 1. Whoever comes later is named first.
+    const auto run = [&](uint32_t rank, sluice_options& o) {
+      if (rank == 4) narrow(o);
+      const Created c = create_session(o);
+      EXPECT_THAT(c.error, ::testing::AllOf(::testing::ContainsRegex("rank 4 \\([^)]*\\) has 1048576"),
+                                            ::testing::ContainsRegex("rank 1 \\([^)]*\\) has 2097152")));
+      return 0;
+    };
+    run_ranks({0, 0, 0, 1, 1, 1}, reducers, run);
+  }
+  run_ranks({0, 0, 0, 1, 1, 1}, 1, [](uint32_t rank, sluice_options& o) {
+    const Created c = create_session(o);
+    EXPECT_EQ(c.status, SLUICE_OK) << c.error;
+    if (rank == 4) {
+      EXPECT_EQ(sluice_session_abort(c.session, "rank 1 is tired"), SLUICE_OK);
+    }
+    EXPECT_TRUE(eventually([&] { return !reason_of(c.session).empty(); }));
+    EXPECT_THAT(reason_of(c.session), ::testing::EndsWith("rank 1 is tired"));
+    if (rank < 3) {
+      EXPECT_THAT(reason_of(c.session), ::testing::ContainsRegex(": rank [345] \\("));  // who was first
+    }
+    static_cast<void>(sluice_session_close(c.session));
+    return 0;
+  });
+}
+
 TEST_F(RailsFailure, ARankThatDiesBeforeTheSessionBeginsIsNamedOnAllRanks) {
   for (const Moment& moment : {kHostsMeet, kRailsJoin}) {
     for (const uint32_t culprit : {1U, 4U}) {

@@ -33,7 +33,7 @@ class Negotiation {
         limit_(limit),
         identity_(identity),
         pool_(pool),
-        log_(identity.session, identity.rank),
+        log_(identity.log()),
         meets_at_own_reducer_(pool.empty() && identity.rank == 0) {}
 
   Result<Colocation> run() {

@@ -12,6 +12,8 @@
 #include "config/endpoints.h"
 #include "core/ids.h"
 #include "core/result.h"
+#include "gpu_client/engine/base/member_names.h"
+#include "gpu_client/engine/base/session_log.h"
 #include "gpu_client/engine/join/credentials.h"
 #include "gpu_client/engine/join/lane_settings.h"
 #include "transport/tcp/blocking_io.h"
@@ -39,6 +41,11 @@ struct Identity {
   wire::SumOrder order = wire::SumOrder::kTree;
   std::shared_ptr<const TlsSettings> tls = nullptr;  // null: no TLS
   LaneSettings lanes{};
+  // Of a session that is part of another one; null: texts name ranks. Only Session's callers and the log see
+  // these names.
+  std::shared_ptr<const MemberNames> names = nullptr;
+
+  [[nodiscard]] SessionLog log() const { return {session, rank, names}; }
 };
 
 struct Handshake {

@@ -98,8 +98,8 @@ class JoinProcedure {
       if (earlier != handshakes_.end()) {
         identity_.order = wire::SumOrder::kGroups;
         if (identity_.rank == 0)
-          SessionLog(identity_.session, identity_.rank)
-              .info("sums have the order of earlier releases, because " + earlier->name + " is of one");
+          identity_.log().info("sums have the order of earlier releases, because " + earlier->name +
+                               " is of one");
       }
     }
     return identity_.fault_tolerant != was_fault_tolerant || identity_.order != order_before;
@@ -258,8 +258,8 @@ class JoinProcedure {
                                    : rdma_lanes_ == 0 ? "TCP"
                                                       : "RDMA, " + std::to_string(tcp_lanes) + " of " +
                                                             std::to_string(all) + " over TCP";
-    SessionLog(identity_.session, identity_.rank)
-        .info("lane connections over " + transports + (tcp_reason_.empty() ? "" : ": " + tcp_reason_));
+    identity_.log().info("lane connections over " + transports +
+                         (tcp_reason_.empty() ? "" : ": " + tcp_reason_));
   }
   Result<void> vote() {
     wire::Vote vote;

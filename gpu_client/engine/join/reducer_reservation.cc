@@ -75,8 +75,7 @@ Result<ReducerReservation> reserve(Handshake& g, const config::Endpoint& address
 
 void log_lane_transport(const Handshake& g, const Identity& identity) {
   if (!identity.lanes.rdma || g.tcp_reason.empty()) return;
-  SessionLog(identity.session, identity.rank)
-      .info(g.name + " lane " + std::to_string(g.hello.lane) + " uses TCP: " + g.tcp_reason);
+  identity.log().info(g.name + " lane " + std::to_string(g.hello.lane) + " uses TCP: " + g.tcp_reason);
 }
 
 Error replaced_process_error(const Handshake& g) {

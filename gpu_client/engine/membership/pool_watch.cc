@@ -20,7 +20,7 @@ bool same_address(const config::Endpoint& a, const config::Endpoint& b) {
 
 PoolWatch::PoolWatch(PoolWatchOptions options, Listener& listener)
     : options_(std::move(options)),
-      log_(options_.join.identity.session, options_.join.identity.rank),
+      log_(options_.join.identity.log()),
       listener_(listener),
       has_file_(!options_.join.pool_file.empty()),
       interrupt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {

@@ -21,7 +21,7 @@ constexpr Nanos kQuiescencePoll = kMillisecond;
 Recovery::Recovery(const JoinOptions& options, const Membership& membership, SessionParts parts,
                    Listener& listener)
     : options_(options),
-      log_(options.identity.session, options.identity.rank),
+      log_(options.identity.log()),
       blackbox_(blackbox::EventSource::of_rank(options.identity.session, options.identity.rank)),
       incarnation_(membership.incarnation),
       first_view_(membership.view),

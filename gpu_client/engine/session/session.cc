@@ -50,17 +50,37 @@ Result<std::unique_ptr<Session>> Session::create(SessionOptions options, const J
   auto context = transport::memory::make_context();
   if (!context) return tl::unexpected(context.error());
   session->context_ = std::move(*context);
-  auto membership = join_session(join, limit);
+  JoinLimit own_limit = limit;
+  if (limit.reason) {
+    own_limit.reason = [&] {
+      Error error = limit.reason();
+      return Error{error.code, session->inward(error.text)};
+    };
+  }
+  auto membership = join_session(join, own_limit);
   Result<void> begun =
       membership ? session->begin(*membership) : Result<void>(tl::unexpected(membership.error()));
   if (begun) return session;
   if (membership) session->abandon(*membership, begun.error());
   session->record_join_failure(begun.error());
-  return tl::unexpected(begun.error());
+  return fail(begun.error().code, session->outward(begun.error().text));
+}
+
+std::string Session::outward(const std::string& text) const {
+  const auto& names = options_.join.identity.names;
+  return names ? names->outward(text) : text;
+}
+
+std::string Session::inward(const std::string& text) const noexcept {
+  try {
+    return options_.join.identity.names ? MemberNames::inward(text) : text;
+  } catch (const std::exception&) {  // out of memory: an end without a reason
+    return {};
+  }
 }
 
 void Session::abandon(Membership& membership, const Error& error) noexcept {
-  if (monitor_id_ != 0) return abort(error.code, error.text);
+  if (monitor_id_ != 0) return end_for_all(error.code, error.text, error.code);
   try {
     abort_all(membership.reservations, rank(), error);
   } catch (const std::exception&) {
@@ -116,8 +136,7 @@ Result<void> Session::begin(Membership& membership) {
   progress_loop_->attach(*scheduler_, *context_);
   if (auto adopted = adopt_lanes(membership.reservations); !adopted) return adopted;
   if (const auto& memory = options_.join.identity.lanes.memory; memory && !memory->first_error().empty())
-    SessionLog(options_.join.identity.session, options_.join.identity.rank)
-        .info("payload is copied for RDMA: " + memory->first_error());
+    log().info("payload is copied for RDMA: " + memory->first_error());
   if (const Status s = scheduler_->begin(); !s.ok())
     return fail(s.code(), "cannot send COMMIT on a lane connection");
   progress_thread_ = std::make_unique<ProgressThread>(*progress_loop_, *scheduler_, *context_);
@@ -270,7 +289,7 @@ Result<void> Session::set_reducers(std::optional<config::Pool> pool) {
 }
 
 Result<void> Session::may_set_reducers() const {
-  if (const Errc ended = end_latch_.code(); ended != Errc::kOk) return fail(ended, end_latch_.text());
+  if (const Errc ended = end_latch_.code(); ended != Errc::kOk) return fail(ended, reason());
   if (!recovery_)
     return fail(Errc::kUnsupported, "reducers cannot be changed: the session is not fault-tolerant");
   return {};

@@ -72,10 +72,10 @@ class Session final : public CollectiveSession,
   [[nodiscard]] Nanos linger() const noexcept override { return options_.linger; }
 
   [[nodiscard]] Errc code() const noexcept override { return end_latch_.code(); }
-  [[nodiscard]] std::string reason() const override { return end_latch_.text(); }
+  [[nodiscard]] std::string reason() const override { return outward(end_latch_.text()); }
   [[nodiscard]] SessionStats stats() override;
   [[nodiscard]] FindingQueue& findings() noexcept override { return findings_; }
-  [[nodiscard]] SessionLog log() const override { return {options_.join.identity.session, rank()}; }
+  [[nodiscard]] SessionLog log() const override { return options_.join.identity.log(); }
   [[nodiscard]] CollectiveObserver* trace() const noexcept override { return trace_.get(); }
 
   [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool) override;
@@ -99,15 +99,20 @@ class Session final : public CollectiveSession,
   [[nodiscard]] Status close(Nanos deadline) override;
   [[nodiscard]] Status close() { return close(kNoDeadline); }  // within the linger time
 
-  void abort(Errc code, const std::string& reason) noexcept override { end_for_all(code, reason, code); }
+  void abort(Errc code, const std::string& reason) noexcept override {
+    end_for_all(code, inward(reason), code);
+  }
   void abort_for_caller(const std::string& reason) noexcept override {
-    end_for_all(Errc::kClosed, reason, Errc::kAborted);
+    end_for_all(Errc::kClosed, inward(reason), Errc::kAborted);
   }
 
  private:
   explicit Session(SessionOptions options);
 
   // session.cc
+  // Between the texts of the caller and those of this session (MemberNames).
+  [[nodiscard]] std::string outward(const std::string& text) const;
+  [[nodiscard]] std::string inward(const std::string& text) const noexcept;
   void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;
   [[nodiscard]] Result<void> begin(Membership& membership);
   // After a begin() that failed: tells the other ranks, which have joined.

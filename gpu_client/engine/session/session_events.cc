@@ -139,7 +139,7 @@ void Session::on_drain_notice(size_t peer, const wire::DrainNotice& /*notice*/) 
 void Session::on_recovery_failed(const Error& error) noexcept {
   // A rank that has all its results needs no reducer to leave.
   if (leaving_.load(std::memory_order_acquire) && table_->open_count() == 0) return on_left();
-  abort(error.code, error.text);
+  end_for_all(error.code, error.text, error.code);
 }
 
 // Not on the monitor's thread: nobody may read stderr, and heartbeats must not wait for that. Lines wait for
