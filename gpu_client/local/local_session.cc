@@ -76,6 +76,7 @@ void LocalSession::stop_thread() noexcept {
 
 Status LocalSession::start(engine::OpRequest request, uint64_t& handle) {
   if (options_.op_timeout > 0) request.deadline = monotonic_now() + options_.op_timeout;
+  if (recorder_) request.issued = monotonic_now();
   return submit(request, handle);
 }
 

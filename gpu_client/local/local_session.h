@@ -26,8 +26,10 @@
 #include "gpu_client/engine/data_path/stall_meter.h"
 #include "gpu_client/engine/session/collective_session.h"
 #include "gpu_client/engine/session/session.h"
+#include "gpu_client/engine/trace/trace_observer.h"
 #include "gpu_client/local/early_end.h"
 #include "gpu_client/local/peer_watch.h"
+#include "gpu_client/local/recorder.h"
 #include "gpu_client/local/segment.h"
 #include "gpu_client/local/stage.h"
 #include "gpu_client/local/topology.h"
@@ -63,7 +65,7 @@ class LocalSession final : public engine::CollectiveSession {
   [[nodiscard]] engine::SessionStats stats() override;
   [[nodiscard]] engine::FindingQueue& findings() noexcept override { return findings_; }
   [[nodiscard]] engine::SessionLog log() const override { return {options_.join.identity.session, rank()}; }
-  [[nodiscard]] engine::CollectiveObserver* trace() const noexcept override { return nullptr; }
+  [[nodiscard]] engine::CollectiveObserver* trace() const noexcept override { return trace_.get(); }
   [[nodiscard]] Result<void> set_reducers(std::optional<config::Pool> pool) override;
   [[nodiscard]] Result<void> may_set_reducers() const override;
   [[nodiscard]] std::vector<config::Endpoint> usable_reducers() const override;
@@ -87,6 +89,7 @@ class LocalSession final : public engine::CollectiveSession {
   [[nodiscard]] Result<void> meet_host(Nanos timeout, int end_fd = -1);
   [[nodiscard]] Result<void> begin(Segment segment);
   [[nodiscard]] Result<void> confirm(Nanos deadline);
+  void begin_records();
 
   // local_session_rails.cc
   [[nodiscard]] Result<void> join_rails(HostAgreement& agreement);
@@ -143,6 +146,8 @@ class LocalSession final : public engine::CollectiveSession {
   engine::FindingQueue findings_;
   std::optional<Segment> segment_;  // outlives the rails, which use its memory
   std::optional<engine::OpTable> table_;
+  std::shared_ptr<engine::TraceObserver> trace_;  // null without SLUICE_TRACE
+  std::optional<Recorder> recorder_;              // nothing without observers
   std::optional<Stage> stage_;
   Rails rails_;  // end before the stage, which they call
   std::atomic<bool> are_rails_complete_{false};

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/clock.h"
 #include "gpu_client/engine/base/thread.h"
+#include "gpu_client/engine/trace/bit_record_observer.h"
 #include "gpu_client/local/host_agreement.h"
 #include "gpu_client/local/local_session.h"
 #include "gpu_client/local/meeting.h"
@@ -27,6 +29,7 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create_on_one_host(engine::S
   std::unique_ptr<LocalSession> session(new LocalSession(std::move(options), Topology::of_one_host(ranks)));
   if (auto met = session->meet_host(session->options_.join.join_timeout); !met)
     return tl::unexpected(met.error());
+  session->begin_records();
   return session;
 }
 
@@ -46,7 +49,10 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create(const engine::Session
   if (session->topology_.hosts() > 1) done = session->join_rails(agreement);
   // As long as the last rank may wait for its verdict.
   if (done) done = session->confirm(agreement.deadline() + engine::kVerdictGrace);
-  if (done) return session;
+  if (done) {
+    session->begin_records();
+    return session;
+  }
   const Error error{session->code(), session->reason()};
   agreement.give_up(error);
   return tl::unexpected(error);
@@ -100,6 +106,30 @@ Result<void> LocalSession::confirm(Nanos deadline) {
   }
   end_for_all(status.code(), "the session could not begin", status.code());  // unless it has ended
   return fail(code(), reason());
+}
+
+// From now on operations are recorded as in a session of the network.
+void LocalSession::begin_records() {
+  const engine::Identity& identity = options_.join.identity;
+  engine::OperationObservers observers = options_.observers;
+  trace_ = engine::TraceObserver::create(
+      {.session = identity.session, .rank = identity.rank, .ranks = identity.ranks, .job = identity.job});
+  if (trace_) observers.push_back(trace_);
+  if (engine::BitRecordObserver::is_requested()) {
+    std::string reducers = "memory of " + std::to_string(topology_.hosts()) + " hosts";
+    for (const config::Endpoint& reducer :
+         rails_.empty() ? std::vector<config::Endpoint>() : options_.join.reducers)
+      reducers += ", " + engine::reducer_name(reducer);
+    if (auto bits = engine::BitRecordObserver::create({.session = identity.session,
+                                                       .rank = identity.rank,
+                                                       .ranks = identity.ranks,
+                                                       .job = identity.job,
+                                                       .reducers = std::move(reducers)}))
+      observers.push_back(std::move(bits));
+  }
+  if (observers.empty()) return;
+  recorder_.emplace(*table_, std::move(observers), rank());
+  stage_->set_recorder(&*recorder_);
 }
 
 }  // namespace sluice::local

@@ -126,6 +126,7 @@ bool Stage::arrive() noexcept {
   const uint64_t before = segment_.slot(slot).arrivals.fetch_add(1, std::memory_order_seq_cst);
   ++arrived_;
   if (number + 1 == o.first_chunk + o.chunk_count) ++arrive_index_;
+  if (recorder_ != nullptr) recorder_->piece_arrived(p.op);
   if (!is_last(before + 1, number) || !do_ranks_agree(number)) return true;
   const auto awaits = [&](uint32_t local) {
     return segment_.doorbell(local).awaited_arrivals.load(std::memory_order_seq_cst) == number + 1;
@@ -206,9 +207,11 @@ bool Stage::consume() noexcept {
   }
   done_.store(number + 1, std::memory_order_release);
   const engine::Operation& o = table_[p.op];
+  if (recorder_ != nullptr) recorder_->piece_ended(p.op);
   if (number + 1 == o.first_chunk + o.chunk_count) {
     ++done_index_;
     counters_.operations.fetch_add(1, std::memory_order_relaxed);
+    if (recorder_ != nullptr) recorder_->operation_ended(p.op, Errc::kOk);
     table_.end(p.op, Errc::kOk);
   }
   return true;
@@ -244,7 +247,10 @@ void Stage::copy(std::byte* to, const std::byte* from, size_t bytes) noexcept {
 void Stage::end_all(Errc status) noexcept {
   has_ended_ = true;
   const uint64_t end = submitted_.load(std::memory_order_acquire);
-  for (; done_index_ != end; ++done_index_) table_.end(at(done_index_), status);
+  for (; done_index_ != end; ++done_index_) {
+    if (recorder_ != nullptr) recorder_->operation_ended(at(done_index_), status);
+    table_.end(at(done_index_), status);
+  }
   arrive_index_ = end;
   // No piece is in flight any more.
   make_ = finish_ = arrived_;

@@ -33,6 +33,7 @@
 #include "core/units.h"
 #include "gpu_client/engine/data_path/op_table.h"
 #include "gpu_client/engine/session/collective_session.h"
+#include "gpu_client/local/recorder.h"
 #include "gpu_client/local/segment.h"
 #include "gpu_client/local/topology.h"
 
@@ -60,6 +61,8 @@ class Stage final : engine::EndListener {
   Stage(const Segment& segment, engine::OpTable& table, const Topology& topology, const Rails& rails,
         Rank rank);
 
+  // Before the first operation that shall be recorded. `recorder` outlives the object.
+  void set_recorder(Recorder* recorder) noexcept { recorder_ = recorder; }
   // Adds an open operation. The table's capacity bounds their number.
   void submit(uint32_t op) noexcept;
 
@@ -200,6 +203,7 @@ class Stage final : engine::EndListener {
   std::optional<Mismatch> mismatch_;
   Status rail_status_;
   Counters counters_;
+  Recorder* recorder_ = nullptr;
 };
 
 template <typename Sleeper>

@@ -173,10 +173,13 @@ bool Session::sends_sparse(uint64_t reducer_features) const noexcept {
 void Session::add_observers(const Membership& membership) {
   const Identity& identity = options_.join.identity;
   OperationObservers observers = options_.observers;
-  trace_ = TraceObserver::create(
-      {.session = identity.session, .rank = identity.rank, .ranks = identity.ranks, .job = identity.job});
-  if (trace_) observers.push_back(trace_);
-  if (auto bits = create_bit_record(identity, membership)) observers.push_back(std::move(bits));
+  // The files of SLUICE_TRACE and SLUICE_BITS are of the user's session.
+  if (identity.names == nullptr) {
+    trace_ = TraceObserver::create(
+        {.session = identity.session, .rank = identity.rank, .ranks = identity.ranks, .job = identity.job});
+    if (trace_) observers.push_back(trace_);
+    if (auto bits = create_bit_record(identity, membership)) observers.push_back(std::move(bits));
+  }
   if (observers.empty()) return;
   recorder_ =
       std::make_unique<OperationRecorder>(*scheduler_, std::move(observers), identity.rank, identity.ranks);
