@@ -26,6 +26,7 @@ LocalSession::LocalSession(engine::SessionOptions options, Topology topology)
     : options_(std::move(options)),
       topology_(std::move(topology)),
       host_(topology_.host_of[options_.join.identity.rank]),
+      blackbox_(blackbox::EventSource::of_rank(options_.join.identity.session, options_.join.identity.rank)),
       spin_(kSpin) {}
 
 LocalSession::~LocalSession() {
@@ -315,6 +316,8 @@ Status LocalSession::close(Nanos deadline) {
     const Status closed = rail->close(deadline);
     if (rails_closed.ok()) rails_closed = closed;
   }
+  if (ended == Errc::kOk && is_recorded_.load(std::memory_order_relaxed))
+    blackbox_.record(blackbox::EventKind::kRankLeft);
   end_here(Errc::kClosed, "session closed", Errc::kOk);
   watch_->leave();
   stop_thread();

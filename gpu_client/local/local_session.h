@@ -20,6 +20,8 @@
 #include <thread>
 #include <vector>
 
+#include "blackbox/dump_thread.h"
+#include "blackbox/event_source.h"
 #include "core/result.h"
 #include "gpu_client/engine/base/session_end_latch.h"
 #include "gpu_client/engine/data_path/op_table.h"
@@ -77,9 +79,9 @@ class LocalSession final : public engine::CollectiveSession {
   }
   [[nodiscard]] Status deregister_memory(std::span<std::byte> /*bytes*/) override { return Errc::kOk; }
   [[nodiscard]] Status close(Nanos deadline) override;
-  void abort(Errc code, const std::string& reason) noexcept override { end_for_all(code, reason, code); }
+  void abort(Errc code, const std::string& reason) noexcept override { abort(code, reason, code); }
   void abort_for_caller(const std::string& reason) noexcept override {
-    end_for_all(Errc::kClosed, reason, Errc::kAborted);
+    abort(Errc::kClosed, reason, Errc::kAborted);
   }
 
  private:
@@ -89,6 +91,7 @@ class LocalSession final : public engine::CollectiveSession {
   [[nodiscard]] Result<void> meet_host(Nanos timeout, int end_fd = -1);
   [[nodiscard]] Result<void> begin(Segment segment);
   [[nodiscard]] Result<void> confirm(Nanos deadline);
+  [[nodiscard]] tl::unexpected<Error> record_failure(const Error& error);
   void begin_records();
 
   // local_session_rails.cc
@@ -120,6 +123,7 @@ class LocalSession final : public engine::CollectiveSession {
   void signal() noexcept;
 
   // local_session_end.cc
+  void abort(Errc code, const std::string& reason, Errc code_for_others) noexcept;
   void check_failures() noexcept;
   void check_peers();
   void check_deadline(Nanos now) noexcept;
@@ -142,6 +146,9 @@ class LocalSession final : public engine::CollectiveSession {
   const engine::SessionOptions options_;
   const Topology topology_;
   const uint32_t host_;
+  const blackbox::EventSource blackbox_;
+  blackbox::DumpThread dump_;
+  std::atomic<bool> is_recorded_{false};  // the end is an event in the black box
   engine::SessionEndLatch end_latch_;
   engine::FindingQueue findings_;
   std::optional<Segment> segment_;  // outlives the rails, which use its memory

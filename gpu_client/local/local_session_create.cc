@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "blackbox/process_dump.h"
 #include "core/clock.h"
 #include "gpu_client/engine/base/thread.h"
 #include "gpu_client/engine/trace/bit_record_observer.h"
@@ -27,8 +28,9 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create_on_one_host(engine::S
                                     std::to_string(kMaxRanks) + " share its memory");
   }
   std::unique_ptr<LocalSession> session(new LocalSession(std::move(options), Topology::of_one_host(ranks)));
+  blackbox::begin_in_library("libsluice");
   if (auto met = session->meet_host(session->options_.join.join_timeout); !met)
-    return tl::unexpected(met.error());
+    return session->record_failure(met.error());
   session->begin_records();
   return session;
 }
@@ -36,13 +38,14 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create_on_one_host(engine::S
 Result<std::unique_ptr<LocalSession>> LocalSession::create(const engine::SessionOptions& options,
                                                            HostAgreement& agreement) {
   std::unique_ptr<LocalSession> session(new LocalSession(options, agreement.topology()));
+  blackbox::begin_in_library("libsluice");
   const Nanos meeting = std::min(kLongestMeeting, agreement.time_left() / 2);
   const auto met = session->meet_host(meeting, agreement.end_fd());
   const auto agreed = agreement.conclude(met);
   if (!agreed || !*agreed) {
     // The other ranks of this host do the same, so none sees the loss of another.
     if (met) static_cast<void>(session->close(monotonic_now() + kSecond));
-    if (!agreed) return tl::unexpected(agreed.error());
+    if (!agreed) return session->record_failure(agreed.error());
     return nullptr;
   }
   Result<void> done;
@@ -55,7 +58,7 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create(const engine::Session
   }
   const Error error{session->code(), session->reason()};
   agreement.give_up(error);
-  return tl::unexpected(error);
+  return session->record_failure(error);
 }
 
 Result<void> LocalSession::meet_host(Nanos timeout, int end_fd) {
@@ -108,9 +111,18 @@ Result<void> LocalSession::confirm(Nanos deadline) {
   return fail(code(), reason());
 }
 
+tl::unexpected<Error> LocalSession::record_failure(const Error& error) {
+  blackbox_.record(blackbox::EventKind::kJoinFailed, {.code = error.code}, error.text);
+  dump_.request("a session could not be joined");
+  return tl::unexpected(error);
+}
+
 // From now on operations are recorded as in a session of the network.
 void LocalSession::begin_records() {
   const engine::Identity& identity = options_.join.identity;
+  blackbox_.record(blackbox::EventKind::kCommitted, {.a = ranks()});
+  stage_->set_black_box(blackbox_);
+  is_recorded_.store(true, std::memory_order_seq_cst);
   engine::OperationObservers observers = options_.observers;
   trace_ = engine::TraceObserver::create(
       {.session = identity.session, .rank = identity.rank, .ranks = identity.ranks, .job = identity.job});

@@ -101,11 +101,21 @@ void LocalSession::check_deadline(Nanos now) noexcept {
   }
 }
 
+void LocalSession::abort(Errc code, const std::string& reason, Errc code_for_others) noexcept {
+  blackbox_.record(blackbox::EventKind::kAborted, {.code = code_for_others}, reason);
+  dump_.request("a session was aborted");
+  end_for_all(code, reason, code_for_others);
+}
+
 void LocalSession::end_here(Errc code, const std::string& text, Errc code_for_rails) noexcept {
   try {
     if (!end_latch_.set(code, text)) return;
   } catch (const std::exception&) {  // out of memory: an end without a reason
     if (!end_latch_.set(code, {})) return;
+  }
+  if (is_recorded_.load(std::memory_order_seq_cst)) {
+    blackbox_.record(blackbox::EventKind::kEnded, {.code = code}, text);
+    if (code != Errc::kClosed) dump_.request("a session failed");
   }
   // Rails that this rank serves end on the other hosts too, whose ranks then learn the reason.
   if (code_for_rails != Errc::kOk && are_rails_complete_.load(std::memory_order_seq_cst))

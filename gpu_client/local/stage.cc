@@ -43,6 +43,7 @@ Stage::Stage(const Segment& segment, engine::OpTable& table, const Topology& top
 void Stage::submit(uint32_t op) noexcept {
   const uint64_t index = submitted_.load(std::memory_order_relaxed);
   queue_[index % queue_.size()] = op;
+  record(blackbox::EventKind::kOperationBegan, op, Errc::kOk);
   submitted_.store(index + 1, std::memory_order_seq_cst);
 }
 
@@ -211,8 +212,7 @@ bool Stage::consume() noexcept {
   if (number + 1 == o.first_chunk + o.chunk_count) {
     ++done_index_;
     counters_.operations.fetch_add(1, std::memory_order_relaxed);
-    if (recorder_ != nullptr) recorder_->operation_ended(p.op, Errc::kOk);
-    table_.end(p.op, Errc::kOk);
+    end(p.op, Errc::kOk);
   }
   return true;
 }
@@ -244,14 +244,24 @@ void Stage::copy(std::byte* to, const std::byte* from, size_t bytes) noexcept {
   counters_.bytes_copied.fetch_add(bytes, std::memory_order_relaxed);
 }
 
+void Stage::record(blackbox::EventKind kind, uint32_t op, Errc status) const noexcept {
+  if (!blackbox_) return;
+  const engine::Operation& o = table_[op];
+  blackbox_->record_frequent(
+      kind, {.peer = static_cast<uint64_t>(o.request.kind), .a = o.op_id, .b = o.bytes, .code = status});
+}
+
+void Stage::end(uint32_t op, Errc status) noexcept {
+  record(blackbox::EventKind::kOperationEnded, op, status);
+  if (recorder_ != nullptr) recorder_->operation_ended(op, status);
+  table_.end(op, status);
+}
+
 void Stage::end_all(Errc status) noexcept {
   has_ended_ = true;
-  const uint64_t end = submitted_.load(std::memory_order_acquire);
-  for (; done_index_ != end; ++done_index_) {
-    if (recorder_ != nullptr) recorder_->operation_ended(at(done_index_), status);
-    table_.end(at(done_index_), status);
-  }
-  arrive_index_ = end;
+  const uint64_t last = submitted_.load(std::memory_order_acquire);
+  for (; done_index_ != last; ++done_index_) end(at(done_index_), status);
+  arrive_index_ = last;
   // No piece is in flight any more.
   make_ = finish_ = arrived_;
   done_.store(arrived_, std::memory_order_release);

@@ -28,6 +28,7 @@
 #include <optional>
 #include <vector>
 
+#include "blackbox/event_source.h"
 #include "core/ids.h"
 #include "core/status.h"
 #include "core/units.h"
@@ -63,6 +64,8 @@ class Stage final : engine::EndListener {
 
   // Before the first operation that shall be recorded. `recorder` outlives the object.
   void set_recorder(Recorder* recorder) noexcept { recorder_ = recorder; }
+  // The same for the begin and end of operations in the black box.
+  void set_black_box(const blackbox::EventSource& events) noexcept { blackbox_ = events; }
   // Adds an open operation. The table's capacity bounds their number.
   void submit(uint32_t op) noexcept;
 
@@ -159,6 +162,8 @@ class Stage final : engine::EndListener {
   [[nodiscard]] bool has_result(uint64_t number) const noexcept;
   [[nodiscard]] bool is_complete(uint64_t number) const noexcept;
   [[nodiscard]] bool has_work() const noexcept;
+  void record(blackbox::EventKind kind, uint32_t op, Errc status) const noexcept;
+  void end(uint32_t op, Errc status) noexcept;
   void ring(uint32_t local) noexcept;
   void ring_watch(uint32_t local) noexcept;
 
@@ -204,6 +209,7 @@ class Stage final : engine::EndListener {
   Status rail_status_;
   Counters counters_;
   Recorder* recorder_ = nullptr;
+  std::optional<blackbox::EventSource> blackbox_;
 };
 
 template <typename Sleeper>

@@ -174,6 +174,18 @@ class OnFailure(BlackboxTest):
         [event] = [event for event in result["events"] if event.get("first")]
         self.assertEqual(event["event"], "connection_lost")
 
+    def test_a_killed_rank_of_a_host_with_several(self):
+        _, addresses = self.start_pool()  # which get nothing
+        ranks = self.start_job(addresses, "--ranks-per-host", "2")
+        ranks[1].signal(signal.SIGKILL)
+        self.expect_failure(ranks[:1])
+        self.wait_for_file(ranks[0])
+        events = [line["event"] for line in self.lines_of(self.file_of(ranks[0]))[1:] if line.get("session") == SESSION[:16]]
+        for event in ("session_started", "operation_began", "operation_ended", "session_ended"):
+            self.assertIn(event, events)
+        first, _ = self.merge([ranks[0]])
+        self.assertRegex(first, rf"^first: .*rank 1 lost: its process {ranks[1].pid} has ended")
+
     def test_a_stopped_rank_at_the_operation_timeout(self):
         pool, addresses = self.start_pool()
         ranks = self.start_job(addresses, env={"SLUICE_OP_TIMEOUT": "4s"})
