@@ -320,7 +320,7 @@ class SluiceGroup(ComposedGroup):
         return self._start(name, opts, outputs, lambda place: offload.all_gather(place, pairs, self._gatherer(place, outputs)), *arguments)
 
     def _gather_lists(self, name: str, lists: Sequence[Sequence[torch.Tensor]], parts: list[torch.Tensor], opts: Any) -> dist.Work:
-        if len(lists) != len(parts) or not parts or not all(self._match(outputs, part) for outputs, part in zip(lists, parts)):
+        if len(lists) != len(parts) or not parts or not are_dense(parts) or not all(self._match(outputs, part) for outputs, part in zip(lists, parts)):
             return self._gloo_work(name, lists, parts, opts)
         arguments = (list(map(list, zip(*lists))) if name == "allgather_coalesced" else lists, parts)
         pairs = list(zip(lists, parts))

@@ -182,6 +182,8 @@ def _routed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         tensor = first_tensor(arguments) if not options else first_tensor((*arguments, *options.values()))
         if tensor is not None and tensor.device.type not in self._own:
             self._check_process()
+            # torch chooses a kernel by all tensors of a call: with one of "meta" it does nothing, and reports success.
+            check_one_device(name, (*arguments, *options.values()))
             return getattr(self._rest, name)(*arguments, **options)
         work = function(self, *arguments, **options)
         if self._coalesced is not None and work is not None:

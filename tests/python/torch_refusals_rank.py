@@ -1,0 +1,67 @@
+"""usage: torch_refusals_rank.py devices: a rank of two that makes calls which the backend must refuse. Prints JSON with the errors.
+
+devices: tensors of several devices in one call, in every order, for every collective."""
+
+import faulthandler
+import json
+import sys
+
+import sluice.torch  # noqa: F401
+import torch
+import torch.distributed as dist
+from package_test_bed import join_torch
+
+
+def error_of(call):
+    try:
+        call()
+    except Exception as error:  # the type is the result
+        return f"{type(error).__name__}: {error}"
+    return "accepted"
+
+
+def mixed(group):
+    """Yields the name of each collective of several tensors, the sizes of the tensors, and the call with them as arguments."""
+    coalesced = ("reduce_scatter_tensor_coalesced", "allgather_into_tensor_coalesced", "reduce_scatter_single_coalesced", "all_gather_single_coalesced")
+    bases = {"_reduce_scatter_base": (2, 4), "reduce_scatter_single": (2, 4), "_allgather_base": (4, 2), "all_gather_single": (4, 2)}
+    yield "allreduce_coalesced", (4, 4), lambda a, b: group.allreduce_coalesced([a, b])
+    yield "reduce_scatter", (2, 2, 2), lambda a, b, c: group.reduce_scatter([a], [[b, c]])
+    yield "allgather", (2, 2, 2), lambda a, b, c: group.allgather([[a, b]], [c])
+    yield "allgather_coalesced", (2, 2, 2, 2, 2, 2), lambda a, b, c, d, e, f: group.allgather_coalesced([[a, b], [c, d]], [e, f])
+    yield "gather", (2, 2, 2), lambda a, b, c: dist.gather(c, [a, b] if dist.get_rank() == 0 else None)
+    yield "scatter", (2, 2, 2), lambda a, b, c: dist.scatter(a, [b, c] if dist.get_rank() == 0 else None)
+    yield "alltoall", (2, 2, 2, 2), lambda a, b, c, d: group.alltoall([a, b], [c, d])
+    yield "alltoall_base", (4, 4), lambda a, b: group.alltoall_base(a, b, [], [])
+    for name, counts in bases.items():
+        if hasattr(group, name):
+            yield name, counts, getattr(group, name)
+    for name in coalesced:
+        if hasattr(group, name):
+            counts = (2, 2, 4, 4) if "scatter" in name else (4, 4, 2, 2)
+            yield name, counts, lambda a, b, c, d, name=name: getattr(group, name)([a, b], [c, d])
+
+
+def devices():
+    """{name: the errors of all calls with tensors of both devices}"""
+    found = {}
+    for name, counts, call in mixed(dist.group.WORLD):
+        for chosen in range(1, (1 << len(counts)) - 1):
+            tensors = [torch.ones(count, device="meta" if chosen >> place & 1 else "cpu") for place, count in enumerate(counts)]
+            if name in ("gather", "scatter") and dist.get_rank() != 0:
+                continue  # this rank passes one tensor
+            found.setdefault(name, []).append(error_of(lambda call=call, tensors=tensors: call(*tensors).wait()))
+    x = torch.ones(4)
+    dist.all_reduce(x)  # none of them has begun
+    return {"errors": found, "sum": x[0].item()}
+
+
+def main():
+    faulthandler.dump_traceback_later(100, exit=True)  # a hang shows where, before the test's deadline
+    torch.set_num_threads(1)
+    join_torch("sluice")
+    print(json.dumps({"devices": devices}[sys.argv[1]]()))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
