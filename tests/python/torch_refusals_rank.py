@@ -1,15 +1,19 @@
-"""usage: torch_refusals_rank.py devices: a rank of two that makes calls which the backend must refuse. Prints JSON with the errors.
+"""usage: torch_refusals_rank.py devices|many: a rank of two that makes calls which the backend must refuse. Prints JSON with the errors.
 
-devices: tensors of several devices in one call, in every order, for every collective."""
+devices: tensors of several devices in one call, in every order, for every collective. many: the ranks of a host that has too many of them to share
+memory, as threads; prints their sums."""
 
 import faulthandler
 import json
 import sys
+import threading
+from datetime import timedelta
 
 import sluice.torch  # noqa: F401
 import torch
 import torch.distributed as dist
 from package_test_bed import join_torch
+from sluice.torch import group_session
 
 
 def error_of(call):
@@ -55,9 +59,31 @@ def devices():
     return {"errors": found, "sum": x[0].item()}
 
 
+def many(ranks=65):
+    """{a rank's sum, or its error: the number of such ranks}"""
+    own, found = group_session.announcement(None), [None] * ranks
+    agreed = group_session.decide([own] * ranks)
+
+    def join(rank):
+        try:
+            with group_session.sessions_of(agreed, own, rank, ranks, sluice.torch.Options()).open(0, timedelta(seconds=60)) as session:
+                found[rank] = str(session.allreduce(torch.ones(1000))[0].item())
+        except Exception as error:
+            found[rank] = f"{type(error).__name__}: {error}"
+
+    threads = [threading.Thread(target=join, args=(rank,)) for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {each: found.count(each) for each in found}
+
+
 def main():
     faulthandler.dump_traceback_later(100, exit=True)  # a hang shows where, before the test's deadline
     torch.set_num_threads(1)
+    if sys.argv[1] == "many":
+        return print(json.dumps(many()))
     join_torch("sluice")
     print(json.dumps({"devices": devices}[sys.argv[1]]()))
     dist.destroy_process_group()

@@ -24,6 +24,7 @@ from .devices.streamed import StreamedCollectives
 
 SESSIONS = 4  # that a group may open: for all operations, for large all-gathers, for these without dedicated reducers, and for a GPU
 _OF_STREAMS = 3
+_SHARING_RANKS = 64  # of one host: libsluice's limit
 _PROBED_BYTES = 1 << 18  # the least staging memory of a session
 _LIST_BYTES = 1 << 16  # of the reducers of a later session
 _REDUCERS = "SLUICE_REDUCERS"
@@ -41,7 +42,7 @@ class GroupSessions(NamedTuple):
     ranks: int
     options: Options
     reducers: Optional[str] = None  # those that serve the process's other groups now; None: as configured
-    may_share_memory: bool = False  # all ranks run on this host
+    may_share_memory: bool = False  # all ranks run on this host, and are not too many
     device_options: Mapping[str, Any] = MappingProxyType({})  # Session's, for tensors that are not in host memory
 
     def open(self, index: int, timeout: timedelta, reducers: Optional[str] = None) -> Session:
@@ -120,7 +121,7 @@ def decide(announced: list[Any]) -> dict[str, Any]:
     """Called on rank 0 with the announcements of all ranks. Returns what all need for sessions_of(), as values of JSON."""
     return {"ids": [os.urandom(16).hex() for _ in range(SESSIONS)], "reducers": present_reducers(),
             "meeting_point": meeting.meeting_point(_reachable(announced)), "hosts": len({host for host, *_ in announced}),
-            "may_share_memory": announced[0][2] is not None and len({memory for _, _, memory in announced}) == 1}
+            "may_share_memory": announced[0][2] is not None and len({memory for _, _, memory in announced}) == 1 and len(announced) <= _SHARING_RANKS}
 
 
 def sessions_of(agreed: dict[str, Any], own: list[Any], rank: int, ranks: int, options: Options) -> GroupSessions:
