@@ -6,6 +6,7 @@
 
 import json
 import math
+import random
 import struct
 from pathlib import Path
 
@@ -259,6 +260,11 @@ def block_seeds():
     }
 
 
+def scripts(numbers):
+    """Any bytes are a script. 300 bytes are some operations of some ranks, or some packets."""
+    return {f"script_{number}": random.Random(number).randbytes(300) for number in numbers}
+
+
 def main():
     frames = recorded_frames()
     write("frame_fuzz", frame_seeds(frames))
@@ -269,6 +275,8 @@ def main():
     write("lane_recovery_fuzz", lane_recovery_seeds())
     write("discovery_fuzz", discovery_seeds())
     write("block_fuzz", block_seeds())
+    write("local_stage_fuzz", scripts([*range(60), 82, 140, 1199]))
+    write("local_meeting_fuzz", scripts(range(24)))
 
 
 if __name__ == "__main__":
