@@ -18,6 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import sluice.torch
+from sluice.torch import meeting
 from sluice.torch.device import HostDevice
 from sluice.torch.fsdp import offload
 from sluice.torch.fsdp.comms import GradientScatter, ParameterGather
@@ -232,6 +233,16 @@ def with_hosts(mesh):
     return found
 
 
+def with_a_name_twice(mesh):
+    """The error of hosts of two machines with one name."""
+    machine = meeting.machine_id
+    meeting.machine_id = lambda: f"machine {dist.get_rank() // 2}"
+    with as_hosts("abca"):
+        found = refusal(lambda: offload(build(mesh), "f32", reduce_in_host=True))
+    meeting.machine_id = machine
+    return found
+
+
 def in_rails():
     """Six parts of two elements, whose ranks run on two hosts, in the order of rails and back."""
     order = RailOrder([[0, 1, 2], [3, 4, 5]], torch.device("cpu"))
@@ -271,7 +282,7 @@ def in_stream_order(names):
 def layouts():
     world, pairs = init_device_mesh("cpu", (4,)), init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     print(json.dumps({"cases": compare_cases(pairs["shard"]), "wires": with_wires(world), "factor": with_a_factor(world), "copies": with_copies(pairs),
-                      "fewer": with_fewer_gathered(world), "hosts": with_hosts(world), "rails": in_rails(), "streams": [in_stream_order("abcd"), in_stream_order("abab")],
+                      "fewer": with_fewer_gathered(world), "hosts": with_hosts(world), "named": with_a_name_twice(world), "rails": in_rails(), "streams": [in_stream_order("abcd"), in_stream_order("abab")],
                       "refusals": refusals(world, pairs)}), flush=True)
 
 

@@ -21,9 +21,14 @@ _lock = threading.Lock()
 _ports: dict[str, socket.socket] = {}
 
 
+def machine_id() -> str:
+    """Differs between machines."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
 def host_id() -> str:
     """Differs between processes that do not share a loopback interface."""
-    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.stat('/proc/self/ns/net').st_ino}"
+    return f"{machine_id()} {os.stat('/proc/self/ns/net').st_ino}"
 
 
 def memory_id() -> Optional[str]:

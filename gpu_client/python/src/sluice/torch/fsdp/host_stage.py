@@ -17,7 +17,12 @@ def host_name() -> str:
     it into hosts, or SLUICE_HOSTS=off makes each rank one."""
     if os.environ.get("SLUICE_HOSTS") == "off":
         return f"process {os.getpid()} of {meeting.host_id()}"
-    return os.environ.get("SLUICE_HOST_ID") or meeting.host_id()
+    return f"{meeting.host_id()} {own_name()}"
+
+
+def own_name() -> str:
+    """Returns the name that divides this machine into hosts, or an empty text. Ranks of other machines must not have it."""
+    return "" if os.environ.get("SLUICE_HOSTS") == "off" else os.environ.get("SLUICE_HOST_ID", "")
 
 
 def hosts_of(names: Sequence[str]) -> list[list[int]]:

@@ -13,17 +13,19 @@ import torch.distributed as dist
 
 from ...errors import Error
 from ...session import Session
-from .. import group_session
+from .. import group_session, meeting
 from ..device import Device
 from ..options import Options
 from .channel import Channel
-from .host_stage import HostStage, host_name, hosts_of
+from .host_stage import HostStage, host_name, hosts_of, own_name
 
 
 class Announcement(NamedTuple):
     arguments: Mapping[str, Any]  # must be equal on all ranks
     own: list[Any]  # of group_session.announcement()
     host: str  # host_name()
+    name: str  # own_name()
+    machine: str
     refusal: str  # why this rank cannot take part
 
 
@@ -74,9 +76,9 @@ def _announcement(arguments: Mapping[str, Any], device: Optional[Device]) -> Ann
     try:
         if device is not None and (failure := group_session.failure_of(device)) is not None:
             raise failure
-        return Announcement(arguments, group_session.announcement(None), host_name(), "")
+        return Announcement(arguments, group_session.announcement(None), host_name(), own_name(), meeting.machine_id(), "")
     except (dist.DistBackendError, Error, OSError) as error:  # told to all ranks, which would wait for this one
-        return Announcement(arguments, [], "", str(error))
+        return Announcement(arguments, [], "", "", "", str(error))
 
 
 def _check_equal(announced: list[Announcement], ranks: Sequence[int]) -> None:
@@ -86,6 +88,16 @@ def _check_equal(announced: list[Announcement], ranks: Sequence[int]) -> None:
         for name, value in announced[0].arguments.items():
             if other.arguments.get(name) != value:
                 raise ValueError(f"ranks differ in {name}: {value!r} on rank {ranks[0]}, {other.arguments.get(name)!r} on rank {rank}")
+    _check_names(announced, ranks)
+
+
+def _check_names(announced: list[Announcement], ranks: Sequence[int]) -> None:
+    named: dict[str, int] = {}
+    for place, each in enumerate(announced):
+        first = named.setdefault(each.name, place) if each.name else place
+        if announced[first].machine != each.machine:  # their gradients would be added as those of one host
+            two = " and ".join(f"rank {ranks[one]} ({announced[one].own[1][0]})" for one in (first, place))
+            raise dist.DistBackendError(f"fsdp.offload: {two} have the same SLUICE_HOST_ID {each.name!r} on different machines")
 
 
 def _hosts(announced: list[Announcement]) -> list[list[int]]:
