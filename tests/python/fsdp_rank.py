@@ -111,8 +111,11 @@ def with_wires(mesh):
         with offload(model := build(mesh), wire, options=sluice.torch.Options(wire_min_count=0, error_feedback=feedback)) as handle:
             losses, bits = train(model, LONG)
             gradients, _ = handle.sessions
+            residuals = model._get_fsdp_state()._fsdp_param_groups[0]._reduce_scatter_comm._residuals
+            assert (residuals is not None and residuals.memory() > 0) == bool(feedback)
             found[name] = [losses, gradients.stats().payload_bytes_out, gradients.stats().operations, bits]
             assert handle.error() is None
+        assert residuals is None or residuals.memory() == 0
     return found
 
 
@@ -243,6 +246,32 @@ def with_a_name_twice(mesh):
     return found
 
 
+def left():
+    """Groups of torch, threads of the process, those of libraries included, and descriptors."""
+    return {"groups": len(dist.distributed_c10d._world.pg_map), "threads": len(os.listdir("/proc/self/task")), "descriptors": len(os.listdir("/proc/self/fd"))}
+
+
+def in_cycles(mesh, cycles=5):
+    """[what is left after the first time that a model is offloaded and no longer, and after more times; the errors of sessions that could not be opened]"""
+    found, model, errors = [], build(mesh), []
+
+    def use_once(fails):
+        with as_hosts("aabb"):
+            if fails:
+                errors.append(refusal(lambda: offload(model, "f32", reduce_in_host=True, options=sluice.torch.Options(job="x" * 1000))))
+            else:
+                with offload(model, "f32", reduce_in_host=True):
+                    train(model, 1)
+        dist.barrier()
+
+    for count in 1, cycles:
+        for _ in range(count):
+            use_once(False)
+            use_once(True)
+        found.append(left())
+    return [*found, errors]
+
+
 def in_rails():
     """Six parts of two elements, whose ranks run on two hosts, in the order of rails and back."""
     order = RailOrder([[0, 1, 2], [3, 4, 5]], torch.device("cpu"))
@@ -282,7 +311,7 @@ def in_stream_order(names):
 def layouts():
     world, pairs = init_device_mesh("cpu", (4,)), init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
     print(json.dumps({"cases": compare_cases(pairs["shard"]), "wires": with_wires(world), "factor": with_a_factor(world), "copies": with_copies(pairs),
-                      "fewer": with_fewer_gathered(world), "hosts": with_hosts(world), "named": with_a_name_twice(world), "rails": in_rails(), "streams": [in_stream_order("abcd"), in_stream_order("abab")],
+                      "fewer": with_fewer_gathered(world), "hosts": with_hosts(world), "named": with_a_name_twice(world), "cycles": in_cycles(world), "rails": in_rails(), "streams": [in_stream_order("abcd"), in_stream_order("abab")],
                       "refusals": refusals(world, pairs)}), flush=True)
 
 

@@ -62,6 +62,12 @@ class Fsdp(TorchTest):
             (own, _), (ours, _) = rank["fewer"]
             self.check_near(ours, own, 1e-6)
             self.check_hosts(rank["hosts"], rank["copies"]["native"], rank["fewer"][0], rank["wires"]["f32"][1] / LONGER)
+            first, last, errors = rank["cycles"]
+            print(f"offloaded once: {first}, 6 times: {last}")
+            self.assertEqual((last["groups"], last["threads"]), (first["groups"], first["threads"]))
+            self.assertLess(last["descriptors"], first["descriptors"] + 5)  # other ranks may still close connections; a leak would be 10 in each cycle
+            for error in errors:
+                self.assertIn("job has 1000 characters; the limit is", error)
             self.assertRegex(rank["named"], r"^DistBackendError: fsdp.offload: rank 0 \([\d.]+\) and rank 3 \([\d.]+\) have the same SLUICE_HOST_ID 'a' on different machines$")
             self.assertEqual(rank["rails"], [[0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11], list(range(12))])
             for case, text in REFUSALS.items():

@@ -35,6 +35,9 @@ class Residuals:
             self._residuals.popitem(last=False)
         return residual
 
+    def clear(self) -> None:
+        self._residuals.clear()
+
     def memory(self) -> int:
         """Returns the bytes that the residuals take."""
         return sum(residual.numel() * residual.element_size() for _, residual in self._residuals.values())

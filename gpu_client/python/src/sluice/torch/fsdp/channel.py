@@ -26,7 +26,7 @@ Step = Callable[[], object]
 
 
 class Channel:
-    """Owns its session. All ranks make the calls of a channel in one order, as FSDP does."""
+    """Owns its session and its stage. All ranks make the calls of a channel in one order, as FSDP does."""
 
     def __init__(self, session: Session, ranks: Sequence[int], device: Optional[Device], timeout: timedelta, stage: Optional[HostStage]) -> None:
         """ranks: those of the session, by their numbers in the job. device: None for host memory without streams. stage: None
@@ -105,6 +105,9 @@ class Channel:
         self.is_closed = True
         with suppress(Error):
             self.session.close()
+        self._side_stream = None
+        if self.stage is not None:
+            self.stage.close()
 
 
 @untraced

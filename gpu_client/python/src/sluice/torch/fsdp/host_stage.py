@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
+from typing import Optional
 
 import torch
 import torch.distributed as dist
@@ -60,13 +62,14 @@ class HostStage:
         """Collective over the ranks of this host. own_host: these, by their numbers in the job, in the order of `hosts`.
 
         hosts: the ranks of each, by their numbers in the group; all have as many. device: of the tensors."""
-        self._group = dist.new_group(own_host, timeout=timeout, use_local_synchronization=True)
+        self._group: Optional[dist.ProcessGroup] = dist.new_group(own_host, timeout=timeout, use_local_synchronization=True)
+        self._shares = len(own_host)
         self._order = RailOrder(hosts, device)
         self.ranks = self._order.ranks
 
     def share_of(self, whole: torch.Tensor) -> torch.Tensor:
         """Returns memory for this rail's part of the parts of all ranks."""
-        return torch.empty(whole.numel() // self._group.size(), dtype=whole.dtype, device=whole.device)
+        return torch.empty(whole.numel() // self._shares, dtype=whole.dtype, device=whole.device)
 
     def reduce(self, whole: torch.Tensor, share: torch.Tensor, average: bool) -> None:
         """Reduces the rail's parts of `whole` over the host. whole: the parts of all ranks, in rank order; share: from share_of()."""
@@ -78,3 +81,10 @@ class HostStage:
         dist.all_gather_into_tensor(by_rails, share, group=self._group)
         self._order.to_ranks(by_rails, whole)
 
+
+    def close(self) -> None:
+        """Destroys the group. Until then torch would keep its threads and connections. May be called again."""
+        group, self._group = self._group, None
+        if group is not None:
+            with suppress(ValueError):  # torch has no groups any more
+                dist.destroy_process_group(group)

@@ -179,6 +179,8 @@ def _scatter_and_gather(sharded: list[ShardedModule], parameters: str, options: 
     for each in sharded:
         if channels := opened.get(tuple(dist.get_process_group_ranks(each.group))):
             scatters, gathers = channels
+            if residuals is not None:
+                scatters.session._call_at_close(residuals.clear)  # the model keeps what uses them
             each.module.set_custom_reduce_scatter(GradientScatter(scatters, each.name, residuals))
             each.module.set_custom_all_gather(ParameterGather(gathers, each.name))
     return [channel for channels in opened.values() for channel in channels]
@@ -200,6 +202,8 @@ def _average_copies(model: torch.nn.Module, copied: list[ShardedModule], group: 
     channel, = open_channels(group, arguments, [wire], options, device, timeout)
     _broadcast(channel, [tensor for _, tensor in states if tensor.numel() > 0])
     residuals = Residuals(len(copied)) if is_on(options.error_feedback, channel.session.wire_dtype) else None
+    if residuals is not None:
+        channel.session._call_at_close(residuals.clear)
     stream = torch.cpu.Stream() if device is None else device.new_stream()  # the former has no effect
     for each in copied:
         each.module.set_all_reduce_hook(ReplicaAverage(channel, each.name, residuals, each.has_factor), stream=stream)

@@ -56,19 +56,26 @@ def open_channels(group: dist.ProcessGroup, arguments: Mapping[str, Any], wires:
     place = rail.index(group.rank())
     sessions = group_session.sessions_of(agreed[rail[0]], announced[group.rank()].own, place, len(rail), options)
     sessions = sessions._replace(device_options=device.session_options if device else {})
-    # A group for each session: torch's operations of one group follow one another, so a gather that waits for other hosts would
-    # hold up the next reduction.
-    stages = [None if stage_device is None or not hosts else HostStage([ranks[rank] for rank in own_host], hosts, stage_device, timeout) for _ in wires]
+    stages: list[HostStage] = []
     channels: list[Channel] = []
     try:
+        # A group for each session: torch's operations of one group follow one another, so a gather that waits for other hosts would
+        # hold up the next reduction.
+        if hosts and stage_device is not None:
+            for _ in wires:
+                stages.append(HostStage([ranks[rank] for rank in own_host], hosts, stage_device, timeout))
         for index, wire in enumerate(wires):
             session: Session = sessions._replace(options=replace(options, wire_dtype=wire)).open(index, timeout)
-            channels.append(Channel(session, [ranks[rank] for rank in rail], device, timeout, stages[index]))
-    except Error as error:
+            channels.append(Channel(session, [ranks[rank] for rank in rail], device, timeout, stages[index] if stages else None))
+    except Exception as error:
         for channel in channels:
             channel.session.abort(f"rank {place} could not open another session")
             channel.close()
-        raise dist.DistBackendError(f"fsdp.offload: {error}") from error
+        for stage in stages:
+            stage.close()
+        if isinstance(error, Error):
+            raise dist.DistBackendError(f"fsdp.offload: {error}") from error
+        raise
     return channels
 
 
