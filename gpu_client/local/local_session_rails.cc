@@ -90,7 +90,8 @@ engine::SessionOptions LocalSession::rail_options(uint32_t rail) const {
   o.join.colocation.rails = topology_.rails;
   o.own_thread = true;
   o.device_memory = false;
-  o.op_timeout = 0;  // this session has one of its own
+  o.op_timeout = 0;     // this session has one of its own
+  o.observers.clear();  // the same
   return o;
 }
 
