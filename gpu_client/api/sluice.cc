@@ -41,6 +41,16 @@ sluice_status report_result(const sluice::Result<T>& result, char* error, size_t
   return to_status(result.error().code);
 }
 
+// Calls `body`, which may write the text of an error. There is one also after an exception.
+template <typename Body>
+sluice_status with_text(char* error, size_t error_size, Body&& body) noexcept {
+  const sluice_status status = catch_exceptions(std::forward<Body>(body));
+  if (status != SLUICE_OK && error != nullptr && error_size > 0 && error[0] == '\0') {
+    copy_text(status == SLUICE_SYSTEM ? "out of memory" : "internal error", error, error_size);
+  }
+  return status;
+}
+
 Result<std::unique_ptr<CollectiveSession>> create_session(SessionOptions options) {
   using sluice::local::HostAgreement;
   using sluice::local::LocalSession;
@@ -98,6 +108,13 @@ void sluice_options_init_sized(sluice_options* options, size_t size) {
   copy_sized(defaults, options, size);
 }
 
+sluice_status sluice_options_check(const sluice_options* options, char* error, size_t error_size) {
+  copy_text(options == nullptr ? "options is NULL" : "", error, error_size);
+  if (options == nullptr) return SLUICE_INVALID_ARGUMENT;
+  return with_text(error, error_size,
+                   [&] { return report_result(sluice::api::read_options(*options), error, error_size); });
+}
+
 sluice_status sluice_session_create(const sluice_options* options, sluice_session** session, char* error,
                                     size_t error_size) {
   copy_text("", error, error_size);
@@ -106,7 +123,7 @@ sluice_status sluice_session_create(const sluice_options* options, sluice_sessio
     copy_text(options == nullptr ? "options is NULL" : "session is NULL", error, error_size);
     return SLUICE_INVALID_ARGUMENT;
   }
-  const sluice_status status = catch_exceptions([&] {
+  return with_text(error, error_size, [&] {
     auto read = sluice::api::read_options(*options);
     if (!read) return report_result(read, error, error_size);
     if (!sluice::api::install_fork_handler()) return SLUICE_SYSTEM;
@@ -119,10 +136,6 @@ sluice_status sluice_session_create(const sluice_options* options, sluice_sessio
     *session = handle.release();
     return SLUICE_OK;
   });
-  if (status != SLUICE_OK && error != nullptr && error_size > 0 && error[0] == '\0') {
-    copy_text(status == SLUICE_SYSTEM ? "out of memory" : "internal error", error, error_size);
-  }
-  return status;
 }
 
 namespace {

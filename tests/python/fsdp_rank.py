@@ -258,7 +258,7 @@ def in_cycles(mesh, cycles=5):
     def use_once(fails):
         with as_hosts("aabb"):
             if fails:
-                errors.append(refusal(lambda: offload(model, "f32", reduce_in_host=True, options=sluice.torch.Options(job="x" * 1000))))
+                errors.append(refusal(lambda: offload(model, "f32", reduce_in_host=True, options=sluice.torch.Options(tls="require"))))
             else:
                 with offload(model, "f32", reduce_in_host=True):
                     train(model, 1)

@@ -1,10 +1,11 @@
-"""usage: torch_refusals_rank.py devices|many: a rank of two that makes calls which the backend must refuse. Prints JSON with the errors.
+"""usage: torch_refusals_rank.py devices|many|options: a rank that makes calls which the backend must refuse. Prints JSON with the errors.
 
 devices: tensors of several devices in one call, in every order, for every collective. many: the ranks of a host that has too many of them to share
-memory, as threads; prints their sums."""
+memory, as threads; prints their sums. options: groups whose options or variables are bad on rank 1, or on rank 0."""
 
 import faulthandler
 import json
+import os
 import sys
 import threading
 from datetime import timedelta
@@ -79,13 +80,30 @@ def many(ranks=65):
     return {each: found.count(each) for each in found}
 
 
+def options():
+    """{case: the error}"""
+    rank, found = dist.get_rank(), {}
+    cases = {"key file": ({"key_file": "/nonexistent/key"}, {}), "variable": ({}, {"SLUICE_KEY_FILE": "/nonexistent/key"}), "type": ({"job": 5}, {}),
+             "wire type": ({"wire_dtype": "fp4"}, {}), "finding": ({"on_finding": "shout"}, {}), "interface": ({}, {"SLUICE_IFNAME": "nothing"})}
+    for bad in 1, 0:
+        for name, (fields, variables) in cases.items():
+            own = rank == bad
+            os.environ.update(variables if own else {})
+            found[f"{name} of {bad}"] = error_of(lambda own=own, fields=fields: dist.new_group([0, 1], pg_options=sluice.torch.Options(**fields if own else {})))
+            for variable in variables if own else {}:
+                del os.environ[variable]
+    x = torch.ones(4)
+    dist.all_reduce(x, group=dist.new_group([0, 1]))
+    return {"errors": found, "sum": x[0].item()}
+
+
 def main():
     faulthandler.dump_traceback_later(100, exit=True)  # a hang shows where, before the test's deadline
     torch.set_num_threads(1)
     if sys.argv[1] == "many":
         return print(json.dumps(many()))
     join_torch("sluice")
-    print(json.dumps({"devices": devices}[sys.argv[1]]()))
+    print(json.dumps({"devices": devices, "options": options}[sys.argv[1]]()))
     dist.destroy_process_group()
 
 

@@ -1,8 +1,9 @@
 """What the backend "sluice" refuses, with an error that says why, on all ranks and before it waits for others; and what it does at its limits."""
 
 import json
+import time
 
-from package_test_bed import main
+from package_test_bed import DEADLINE_S, main
 from torch_test_bed import TorchTest
 
 RANK = "torch_refusals_rank.py"
@@ -24,6 +25,20 @@ class TorchRefusals(TorchTest):
     def test_more_ranks_on_a_host_than_can_share_its_memory_reduce_without_it(self):
         printed, = self.outputs(self.job("many", 1))
         self.assertEqual(json.loads(printed), {"65.0": 65})
+
+    def test_options_that_are_bad_on_one_rank_are_its_error_and_told_to_the_others(self):
+        texts = {"key file": "key_file: cannot read /nonexistent/key", "variable": "SLUICE_KEY_FILE: cannot read /nonexistent/key", "type": "not int",
+                 "wire type": "wire_dtype is 'fp4'; expected", "finding": "on_finding is", "interface": "no interface of this host has an address"}
+        kinds = {"type": "TypeError: ", "wire type": "ValueError: ", "finding": "ValueError: "}
+        begin = time.monotonic()
+        for rank, printed in enumerate(map(json.loads, self.outputs(self.job("options")))):
+            self.assertEqual(printed["sum"], 2)
+            for case, error in printed["errors"].items():
+                name, bad = case.split(" of ")
+                self.assertIn(texts[name], error, case)
+                own = kinds.get(name, "DistBackendError: backend sluice: ")
+                self.assertTrue(error.startswith(own if rank == int(bad) else f"DistBackendError: backend sluice: rank {bad}: "), (case, error))
+        self.assertLess(time.monotonic() - begin, DEADLINE_S)  # and not the 30 minutes of the groups
 
 
 if __name__ == "__main__":

@@ -236,12 +236,14 @@ static inline void sluice_options_init(sluice_options* options) {
   sluice_options_init_sized(options, sizeof *options);
 }
 
+/* Checks all that sluice_session_create reads before it connects: options, variables and files. Returns what
+ * that would return, and its `error`. A rank that calls it can tell the others why it will not come. */
+SLUICE_API sluice_status sluice_options_check(const sluice_options* options, char* error, size_t error_size);
+
 /* Connects to all reducers, joins the session, and waits until all ranks have joined. Collective: succeeds or
  * fails on all ranks alike.
- *
  * On success *session is owned by the caller until sluice_session_close. On failure *session is NULL and
  * `error` contains the reason as one line, terminated within error_size bytes. `error` may be NULL.
- *
  * Blocks for at most connect_timeout_ms + join_timeout_ms + 5 s for the vote, and after a failure up to 2 s
  * to tell the other ranks; plus the host's resolver when names are looked up. With co-located reducers and
  * SLUICE_HOSTS=off the first sum counts three times. */

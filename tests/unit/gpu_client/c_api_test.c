@@ -33,13 +33,17 @@ static sluice_status create(const sluice_options* o, char* text) {
   return status;
 }
 
-/* Checks that an invalid option is refused without network access, with its name in the error. */
+/* Checks that an invalid option is refused without network access, with its name in the error, and by
+ * sluice_options_check with the same words. */
 #define REFUSES(change, expected)                                                  \
   do {                                                                             \
     char text[256];                                                                \
+    char checked[256];                                                             \
     sluice_options o = valid_options();                                            \
     change;                                                                        \
     CHECK(create(&o, text) == SLUICE_INVALID_ARGUMENT);                            \
+    CHECK(sluice_options_check(&o, checked, 256) == SLUICE_INVALID_ARGUMENT);      \
+    CHECK(strcmp(text, checked) == 0);                                             \
     if (strstr(text, expected) == NULL) {                                          \
       fprintf(stderr, "line %d: \"%s\" lacks \"%s\"\n", __LINE__, text, expected); \
       ++failures;                                                                  \
@@ -88,9 +92,13 @@ static void options(void) {
   o.key_file = "/nonexistent/sluice.key";
   CHECK(create(&o, text) == SLUICE_SYSTEM);
   CHECK(strstr(text, "/nonexistent/sluice.key") != NULL);
+  CHECK(sluice_options_check(&o, text, sizeof text) == SLUICE_SYSTEM);
+  CHECK(strstr(text, "/nonexistent/sluice.key") != NULL);
+  CHECK(sluice_options_check(NULL, NULL, 0) == SLUICE_INVALID_ARGUMENT);
 
   /* No process listens on port 1. */
   o = valid_options();
+  CHECK(sluice_options_check(&o, text, sizeof text) == SLUICE_OK && text[0] == '\0');
   CHECK(create(&o, text) == SLUICE_TIMEOUT);
   CHECK(strstr(text, "reducer 127.0.0.1:1") != NULL && strstr(text, "refused") != NULL);
 }

@@ -78,6 +78,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sluice_version": (c_char_p, ()),
     "sluice_status_string": (c_char_p, (c_int,)),
     "sluice_options_init_sized": (None, (POINTER(Options), c_size_t)),
+    "sluice_options_check": (c_int, (POINTER(Options), *_TEXT)),
     "sluice_session_create": (c_int, (POINTER(Options), POINTER(_SESSION), *_TEXT)),
     "sluice_test": (c_int, (_SESSION, _REQUEST, POINTER(c_int))),
     "sluice_wait": (c_int, (_SESSION, _REQUEST, c_int)),

@@ -6,12 +6,14 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
 _PROPOSAL = "sluice/proposal"
+_LONGEST_LEAVE_S = 5.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0  # between looks for a newer proposal
 
 
@@ -47,6 +49,15 @@ def agree(store: dist.Store, rank: int, ranks: int, announced: Any, decide: Call
             raise dist.DistBackendError(f"backend sluice: rank 0 did not answer within {timeout.total_seconds():g} s; the store has the keys of "
                                         "an earlier attempt, or rank 0 waits for another rank")
         wait = min(2 * wait, _LONGEST_WAIT_S)
+
+
+def leave(store: dist.Store, nonce: str, rank: int, ranks: int) -> None:
+    """Collective over the ranks of a decision that nothing follows. Rank 0 waits a little for the others, because the store may end with it."""
+    if rank != 0:
+        store.set(f"{_key(nonce, rank)}/left", "")
+    elif ranks > 1:
+        with suppress(RuntimeError):
+            store.wait([f"{_key(nonce, other)}/left" for other in range(1, ranks)], timedelta(seconds=_LONGEST_LEAVE_S))
 
 
 def _key(proposal: str, rank: int) -> str:

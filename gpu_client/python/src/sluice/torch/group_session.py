@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import warnings
@@ -15,7 +16,10 @@ from typing import Any, NamedTuple, Optional
 import torch
 import torch.distributed as dist
 
+from .. import _library
 from ..errors import Error, System, Unsupported
+from ..finding_reader import FindingReader
+from ..options import session_options, stream_options
 from ..session import Session
 from . import agreement, meeting
 from .device import Device
@@ -28,6 +32,8 @@ _SHARING_RANKS = 64  # of one host: libsluice's limit
 _PROBED_BYTES = 1 << 18  # the least staging memory of a session
 _LIST_BYTES = 1 << 16  # of the reducers of a later session
 _REDUCERS = "SLUICE_REDUCERS"
+_ANYWHERE = "127.0.0.1"  # a meeting point, for a check
+_PREFIX = "backend sluice: "
 # The first sessions of the groups of this process that have dedicated reducers, and the list with which each was configured.
 _pools: weakref.WeakKeyDictionary[Session, Optional[str]] = weakref.WeakKeyDictionary()
 _pools_lock = threading.Lock()  # a thread may create a group while another gathers
@@ -105,11 +111,46 @@ def failure_of(device: Device) -> Optional[Error]:
     return None
 
 
+def check_options(options: Options, rank: int, ranks: int) -> None:
+    """Raises what would keep this rank from joining a session of the group, such as a key file that cannot be read: a subclass of
+    sluice.Error, ImportError without libsluice, TypeError or ValueError."""
+    library, o = _library.load(), options
+    read = session_options(library, None, os.urandom(16), {
+        "rank": rank, "ranks": ranks, "rendezvous": _ANYWHERE, "job": o.job, "tenant": o.tenant, "key_file": o.key_file, "token_file": o.token_file,
+        "tls": o.tls, "tls_ca": o.tls_ca, "tls_cert": o.tls_cert, "tls_key": o.tls_key})
+    stream_options(library, None, o.wire_dtype, {"wire_min_count": o.wire_min_count})
+    FindingReader(o.on_finding)
+    text = ctypes.create_string_buffer(_library.ERROR_BYTES)
+    status = library.sluice_options_check(ctypes.byref(read), text, len(text))
+    _library.check(status, text.value.decode(errors="replace"))
+
+
 def agree(store: dist.Store, rank: int, ranks: int, options: Options, timeout: timedelta) -> tuple[str, GroupSessions, Optional[str]]:
-    """Collective over the group. Returns a prefix for gloo's keys in the store, what the sessions need, and the address for gloo (None: its own choice)."""
-    own = announcement(store)
-    nonce, agreed = agreement.agree(store, rank, ranks, own, decide, timeout)
+    """Collective over the group. Returns a prefix for gloo's keys in the store, what the sessions need, and the address for gloo (None: its own choice).
+
+    Raises on all ranks if one cannot join, which the others would wait for: there its own error, DistBackendError with its text on the others."""
+    own, failure = [], None
+    try:
+        check_options(options, rank, ranks)
+        own = announcement(store)
+    except Exception as error:
+        failure = error
+    nonce, agreed = agreement.agree(store, rank, ranks, [own, "" if failure is None else str(failure)], _decide, timeout)
+    if isinstance(agreed, str):
+        agreement.leave(store, nonce, rank, ranks)
+        if isinstance(failure, Error):
+            raise dist.DistBackendError(f"backend sluice: {failure}") from failure
+        raise failure or dist.DistBackendError(f"backend sluice: {agreed}")
     return nonce, sessions_of(agreed, own, rank, ranks, options), meeting.gloo_address(own[1]) if agreed["hosts"] > 1 else None
+
+
+def _decide(announced: list[Any]) -> Any:
+    """Returns decide() of what the ranks announce, or why one of them cannot join."""
+    refusals = [f"rank {rank}: {refusal.removeprefix(_PREFIX)}" for rank, (_, refusal) in enumerate(announced) if refusal]
+    try:
+        return refusals[0] if refusals else decide([own for own, _ in announced])
+    except dist.DistBackendError as error:
+        return f"rank 0: {str(error).removeprefix(_PREFIX)}"
 
 
 def announcement(store: Optional[dist.Store]) -> list[Any]:

@@ -10,8 +10,9 @@ from typing import Any, Optional
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
+from ..errors import Error
 from . import meeting
-from .group_session import SESSIONS, GroupSessions
+from .group_session import SESSIONS, GroupSessions, check_options
 from .options import Options
 from .process_group import SluiceGroup
 
@@ -25,7 +26,13 @@ class ReconfigurableGroup(SluiceGroup):
         super().__init__(store, rank, size, timeout, group_options, enable_reconfigure=True)
 
     def get_reconfigure_handle(self) -> str:
-        """Returns what the other ranks need of this one: the handle of gloo, and where ranks without reducers meet if this one becomes rank 0."""
+        """Returns what the other ranks need of this one: the handle of gloo, and where ranks without reducers meet if this one becomes rank 0.
+
+        Raises what would keep this rank from joining a session, such as a key file that cannot be read."""
+        try:
+            check_options(self.group_options, 0, 1)
+        except Error as error:
+            raise dist.DistBackendError(f"backend sluice: {error}") from error
         return json.dumps([self._gloo.get_reconfigure_handle(), meeting.meeting_point(meeting.own_addresses(self._store)[0])])
 
     def reconfigure(self, opts: Any) -> dist.Work:

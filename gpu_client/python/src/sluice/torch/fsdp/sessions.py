@@ -38,7 +38,7 @@ def open_channels(group: dist.ProcessGroup, arguments: Mapping[str, Any], wires:
     nothing if all ranks run on one host. Raises ValueError on all ranks if their arguments differ, DistBackendError if a
     session cannot be opened."""
     announced: list[Any] = [None] * group.size()
-    dist.all_gather_object(announced, _announcement(arguments, device), group=group)
+    dist.all_gather_object(announced, _announcement(arguments, options, device), group=group)
     ranks = dist.get_process_group_ranks(group)
     _check_equal(announced, ranks)
     hosts = [] if stage_device is None else _hosts(announced)
@@ -79,12 +79,13 @@ def open_channels(group: dist.ProcessGroup, arguments: Mapping[str, Any], wires:
     return channels
 
 
-def _announcement(arguments: Mapping[str, Any], device: Optional[Device]) -> Announcement:
+def _announcement(arguments: Mapping[str, Any], options: Options, device: Optional[Device]) -> Announcement:
     try:
+        group_session.check_options(options, 0, 1)
         if device is not None and (failure := group_session.failure_of(device)) is not None:
             raise failure
         return Announcement(arguments, group_session.announcement(None), host_name(), own_name(), meeting.machine_id(), "")
-    except (dist.DistBackendError, Error, OSError) as error:  # told to all ranks, which would wait for this one
+    except Exception as error:  # told to all ranks, which would wait for this one
         return Announcement(arguments, [], "", "", "", str(error))
 
 
