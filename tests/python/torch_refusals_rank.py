@@ -1,7 +1,8 @@
-"""usage: torch_refusals_rank.py devices|many|options: a rank that makes calls which the backend must refuse. Prints JSON with the errors.
+"""usage: torch_refusals_rank.py devices|many|options|probe: a rank that makes calls which the backend must refuse. Prints JSON with the errors.
 
 devices: tensors of several devices in one call, in every order, for every collective. many: the ranks of a host that has too many of them to share
-memory, as threads; prints their sums. options: groups whose options or variables are bad on rank 1, or on rank 0."""
+memory, as threads; prints their sums. options: groups whose options or variables are bad on rank 1, or on rank 0.
+probe: why the rank cannot use its device, wherever its groups would meet."""
 
 import faulthandler
 import json
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 from package_test_bed import join_torch
 from sluice.torch import group_session
+from sluice.torch.device import HostDevice
 
 
 def error_of(call):
@@ -97,11 +99,27 @@ def options():
     return {"errors": found, "sum": x[0].item()}
 
 
+def probe():
+    """{variables: the error, or None}"""
+    found = {}
+    for hosts in "auto", "off":
+        for colocated in "auto", "off":
+            for address in "", "192.0.2.7":  # of another host
+                os.environ.update(SLUICE_HOSTS=hosts, SLUICE_COLOCATED=colocated, MASTER_ADDR=address, SLUICE_RENDEZVOUS=address)
+                failure = group_session.failure_of(HostDevice(torch.device("cpu")))
+                found[f"{hosts} {colocated} {address}"] = None if failure is None else str(failure)
+    os.environ["SLUICE_HOSTS"] = "auto"
+    device = HostDevice(torch.device("cpu"))
+    device.session_options = {"device": "cuda:999"}
+    found["no device"] = str(group_session.failure_of(device))
+    return found
+
+
 def main():
     faulthandler.dump_traceback_later(100, exit=True)  # a hang shows where, before the test's deadline
     torch.set_num_threads(1)
-    if sys.argv[1] == "many":
-        return print(json.dumps(many()))
+    if sys.argv[1] in ("many", "probe"):
+        return print(json.dumps({"many": many, "probe": probe}[sys.argv[1]]()))
     join_torch("sluice")
     print(json.dumps({"devices": devices, "options": options}[sys.argv[1]]()))
     dist.destroy_process_group()

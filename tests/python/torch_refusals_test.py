@@ -40,6 +40,12 @@ class TorchRefusals(TorchTest):
                 self.assertTrue(error.startswith(own if rank == int(bad) else f"DistBackendError: backend sluice: rank {bad}: "), (case, error))
         self.assertLess(time.monotonic() - begin, DEADLINE_S)  # and not the 30 minutes of the groups
 
+    def test_a_device_is_tried_without_the_meeting_point_of_the_groups(self):
+        printed, = self.outputs(self.job("probe", 1))
+        found = json.loads(printed)
+        self.assertRegex(found.pop("no device"), "CUDA|cuda|GPU")
+        self.assertEqual(set(found.values()), {None}, found)
+
 
 if __name__ == "__main__":
     main()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple, Optional
@@ -32,7 +33,7 @@ _SHARING_RANKS = 64  # of one host: libsluice's limit
 _PROBED_BYTES = 1 << 18  # the least staging memory of a session
 _LIST_BYTES = 1 << 16  # of the reducers of a later session
 _REDUCERS = "SLUICE_REDUCERS"
-_ANYWHERE = "127.0.0.1"  # a meeting point, for a check
+_ANYWHERE = "127.0.0.1"  # the host of a meeting point, for a check
 _PREFIX = "backend sluice: "
 # The first sessions of the groups of this process that have dedicated reducers, and the list with which each was configured.
 _pools: weakref.WeakKeyDictionary[Session, Optional[str]] = weakref.WeakKeyDictionary()
@@ -103,12 +104,30 @@ class GroupSessions(NamedTuple):
 
 
 def failure_of(device: Device) -> Optional[Error]:
-    """Returns why this process cannot open streams of the device, or None."""
+    """Returns why this process cannot open streams of the device, or None, also where a session needs reducers and so nothing can be tried."""
     try:
-        Session("none", session_id=os.urandom(16), rank=0, ranks=1, staging_bytes=_PROBED_BYTES, piece_bytes=_PROBED_BYTES // 4, **device.session_options).close()
+        with _place_alone() as rendezvous:
+            if rendezvous is not None:
+                Session("none", session_id=os.urandom(16), rank=0, ranks=1, rendezvous=rendezvous, staging_bytes=_PROBED_BYTES,
+                        piece_bytes=_PROBED_BYTES // 4, **device.session_options).close()
     except Error as error:
         return error
     return None
+
+
+@contextmanager
+def _place_alone() -> Iterator[Optional[str]]:
+    """Yields where a session of this rank alone meets, wherever its groups do, or None if SLUICE_HOSTS and SLUICE_COLOCATED allow no session
+    without reducers."""
+    if os.environ.get("SLUICE_HOSTS") != "off":
+        yield ""  # in the host's memory
+    elif os.environ.get("SLUICE_COLOCATED") == "off":
+        yield None
+    else:
+        with socket.socket() as holder:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the reducer listens at the same port
+            holder.bind((_ANYWHERE, 0))
+            yield f"{_ANYWHERE}:{holder.getsockname()[1]}"
 
 
 def check_options(options: Options, rank: int, ranks: int) -> None:
