@@ -194,6 +194,8 @@ def refusals(world, pairs):
         "wire": refusal(lambda: offload(model, "fp4")),
         "options": refusal(lambda: offload(model, "f32", options={"job": "x"})),
         "two wires": refusal(lambda: offload(model, "f32", options=sluice.torch.Options(wire_dtype="bf16"))),
+        "number": refusal(lambda: offload(model, "f32", timeout=60)),
+        "negative": refusal(lambda: offload(model, "f32", timeout=timedelta(seconds=-1))),
         "some ranks": refusal(lambda: offload(build(pairs["shard"]))),
         "replicas": refusal(lambda: offload(model, replicas="all")),
         "two dimensions": refusal(lambda: offload(model, replicas=pairs)),

@@ -30,6 +30,8 @@ REFUSALS = {
     "wire": "ValueError: wire is 'fp4'; expected one of 'f32'",
     "options": "TypeError: options is a dict; expected sluice.torch.Options",
     "two wires": "ValueError: options.wire_dtype is 'bf16', but wire is 'f32'",
+    "number": "TypeError: timeout is 60; expected a datetime.timedelta",
+    "negative": "ValueError: timeout is -1 s; expected more than 0 s",
     "some ranks": "ValueError: the root module is sharded over 2 of 4 ranks: if the others hold copies of the shards, pass replicas=",
     "replicas": "TypeError: replicas is 'all'; expected a process group",
     "two dimensions": "ValueError: replicas is a mesh of 2 dimensions",

@@ -71,6 +71,12 @@ class Refusals(PackageTest):
         with self.assertRaisesRegex(sluice.InvalidArgument, "^reducers: "):
             open_session("nobody:99999")
 
+    def test_timeouts_are_numbers_of_seconds(self):
+        request = self.session.allreduce_async(VALUES.copy())
+        self.assertRaisesRegex(TypeError, "timeout is '5'; expected a number of seconds", request.wait, "5")
+        self.assertRaisesRegex(ValueError, "timeout is -0.5 s; expected 0 or more", request.wait, -0.5)
+        request.wait(numpy.float32(DEADLINE_S))
+
     def test_unreachable_and_refusing_reducers(self):
         port = self.reserve_port()
         with self.assertRaises(sluice.Timeout) as caught:

@@ -7,6 +7,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 from unittest import mock
 
 import numpy
@@ -144,6 +145,20 @@ class Models(StoreTest):
         start, one = model.wait(), {"x": numpy.ones(4, "float32")}
         self.assertEqual([model.push(one, start) for _ in range(3)], [("contained", start + 1), ("contained", start + 2), ("stale", start + 2)])
         numpy.testing.assert_array_equal(model.pull().tensors["x"], 2)
+
+    def test_timeouts_are_numbers_of_seconds(self):
+        store, model = self.new_store(), self.create(asynchronous())
+        one = {"x": numpy.ones(4, "float32")}
+        calls = (lambda timeout: model.wait(timeout=timeout), lambda timeout: model.push(one, 0, timeout=timeout),
+                 lambda timeout: model.pull(timeout=timeout), lambda timeout: model.push_pull(one, 0, timeout=timeout),
+                 lambda timeout: sluice.torch.outer.DiLoCo(network(), store, every=1, name="n", quorum=1, timeout=timeout),
+                 lambda timeout: sluice.torch.outer.AsyncSGD(network(), store, name="n", timeout=timeout),
+                 lambda timeout: sluice.torch.outer.Publisher(store, "n", network(), timeout=timeout))
+        for call in calls:
+            self.assertRaisesRegex(TypeError, r"timeout is datetime.timedelta\(seconds=5\); expected a number of seconds", call, timedelta(seconds=5))
+            self.assertRaisesRegex(ValueError, "timeout is -1 s; expected 0 or more", call, -1)
+            self.assertRaisesRegex(ValueError, "timeout is nan s; expected 0 or more", call, math.nan)
+        self.assertRaises(sluice.Error, store.model, "n")  # nothing was created
 
     def test_watch_and_close(self):
         model = self.create(asynchronous())

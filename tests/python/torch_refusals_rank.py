@@ -1,8 +1,9 @@
-"""usage: torch_refusals_rank.py devices|many|options|probe: a rank that makes calls which the backend must refuse. Prints JSON with the errors.
+"""usage: torch_refusals_rank.py devices|many|options|probe|timeouts: a rank that makes calls which the backend must refuse. Prints JSON with the errors.
 
 devices: tensors of several devices in one call, in every order, for every collective. many: the ranks of a host that has too many of them to share
 memory, as threads; prints their sums. options: groups whose options or variables are bad on rank 1, or on rank 0.
-probe: why the rank cannot use its device, wherever its groups would meet."""
+probe: why the rank cannot use its device, wherever its groups would meet.
+timeouts: those that are no timedelta, or negative, everywhere in the package."""
 
 import faulthandler
 import json
@@ -17,6 +18,8 @@ import torch.distributed as dist
 from package_test_bed import join_torch
 from sluice.torch import group_session
 from sluice.torch.device import HostDevice
+from sluice.torch.devices.composed_group import JoinedWork
+from torch._C import _distributed_c10d as c10d
 
 
 def error_of(call):
@@ -115,13 +118,40 @@ def probe():
     return found
 
 
+def timeouts():
+    """{call: the errors with a number, and with a negative timedelta}"""
+    group, x, negative = dist.group.WORLD, torch.ones(4), timedelta(seconds=-5)
+    work = dist.all_reduce(x, async_op=True)
+
+    def with_options(kind, call):
+        def with_timeout(timeout):
+            opts = kind()
+            opts.timeout = timeout
+            return call(opts)
+
+        return with_timeout
+
+    calls = {"set_timeout": group.set_timeout, "wait": work.wait, "joined": JoinedWork([work]).wait, "barrier": lambda timeout: group.barrier(timeout=timeout),
+             "barrier's options": group.barrier, "allreduce": lambda timeout: group.allreduce(x, timeout=timeout),
+             "allreduce's options": with_options(c10d.AllreduceOptions, lambda opts: group.allreduce([x], opts)),
+             "allreduce_coalesced": lambda timeout: group.allreduce_coalesced([x], timeout), "allgather": lambda timeout: group.allgather([[x, x]], [x], timeout),
+             "reduce_scatter": lambda timeout: group.reduce_scatter(x, [x, x], timeout=timeout), "_allgather_base": lambda timeout: group._allgather_base(x, x[:2], timeout),
+             "broadcast": lambda timeout: group.broadcast(x, 0, timeout=timeout), "reduce": lambda timeout: group.reduce(x, 0, timeout=timeout),
+             "new_group": lambda timeout: dist.new_group([0, 1], timeout=timeout)}
+    if hasattr(group, "split_group") and hasattr(dist, "split_group"):
+        calls["split_group"] = lambda timeout: group.split_group([0, 1], timeout=timeout)
+    found = {name: [error_of(lambda call=call, timeout=timeout: call(timeout)) for timeout in (5, negative)] for name, call in calls.items()}
+    work.wait()
+    return {"errors": found, "sum": x[0].item()}
+
+
 def main():
     faulthandler.dump_traceback_later(100, exit=True)  # a hang shows where, before the test's deadline
     torch.set_num_threads(1)
     if sys.argv[1] in ("many", "probe"):
         return print(json.dumps({"many": many, "probe": probe}[sys.argv[1]]()))
     join_torch("sluice")
-    print(json.dumps({"devices": devices, "options": options}[sys.argv[1]]()))
+    print(json.dumps({"devices": devices, "options": options, "timeouts": timeouts}[sys.argv[1]]()))
     dist.destroy_process_group()
 
 

@@ -46,6 +46,14 @@ class TorchRefusals(TorchTest):
         self.assertRegex(found.pop("no device"), "CUDA|cuda|GPU")
         self.assertEqual(set(found.values()), {None}, found)
 
+    def test_timeouts_that_are_no_timedelta_or_negative(self):
+        by_torch = {"allreduce's options", "new_group"}
+        for printed in map(json.loads, self.outputs(self.job("timeouts"))):
+            self.assertEqual(printed["sum"], 2)  # no refused call has begun
+            for name, (number, negative) in printed["errors"].items():
+                self.assertRegex(number, "^TypeError: " + ("" if name in by_torch else r"(timeout is 5; expected|got 5; expected \w+ or) a (timeout, a )?datetime.timedelta"), name)
+                self.assertRegex(negative, r"^ValueError: timeout is -5 s; expected (0 s or more|more than 0 s)", name)
+
 
 if __name__ == "__main__":
     main()

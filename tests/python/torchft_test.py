@@ -125,6 +125,9 @@ class Contract(PackageTest):
         for group in self.groups:
             group.set_timeout(timedelta(seconds=5))
         self.assertEqual(self.sums(), [3, 3])
+        for call in self.groups[0].set_timeout, ProcessGroupSluice:
+            self.assertRaisesRegex(TypeError, "timeout is 5; expected a datetime.timedelta", call, 5)
+            self.assertRaisesRegex(ValueError, "timeout is 0 s; expected more than 0 s", call, timedelta())
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import operator
 import os
 import sys
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, Optional, Union
 
 from ._library import DEVICE_CUDA, DEVICE_HOST, WIRE_DTYPES, Options, StoreOptions, StreamOptions
@@ -49,6 +50,16 @@ def store_options(library: ctypes.CDLL, reducers: Optional[str], values: Mapping
     options.reducers = None if reducers is None else os.fsencode(reducers)
     _fill(options, values)
     return options
+
+
+def seconds(timeout: Any) -> float:
+    """Returns the timeout. Raises TypeError unless it is a number, ValueError for a negative one or NaN."""
+    if not isinstance(timeout, Real):
+        raise TypeError(f"timeout is {timeout!r}; expected a number of seconds")
+    value = float(timeout)
+    if not value >= 0:
+        raise ValueError(f"timeout is {timeout} s; expected 0 or more")
+    return value
 
 
 def _fill(options: Union[Options, StoreOptions, StreamOptions], values: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Optional, Protocol
 from ._library import INVALID_ARGUMENT, OK, TIMEOUT
 from .errors import Error, Timeout, error_for_status
 from .finding_reader import FindingReader
+from .options import seconds
 
 # A waiting thread returns to Python this often, to handle signals (Ctrl-C) and a close by another thread.
 _POLL_INTERVAL_MS = 100
@@ -51,7 +52,7 @@ class Request:
         then continues. Raises the operation's error if it failed."""
         if not self._is_complete and not self._id:
             raise RuntimeError("the group of this request has not ended; leave its with block first")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + seconds(timeout)
         while not self._is_complete:
             left_ms = _POLL_INTERVAL_MS
             if deadline is not None:

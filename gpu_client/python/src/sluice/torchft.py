@@ -13,6 +13,7 @@ import torch.distributed as dist
 from .errors import Unsupported
 from .torch.options import Options
 from .torch.process_group import SluiceGroup
+from .torch.timeouts import limit
 
 try:
     from torchft.process_group import ProcessGroupWrapper
@@ -53,7 +54,7 @@ class ProcessGroupSluice(ProcessGroupWrapper):  # type: ignore[misc]
     _aborted: Optional[Exception] = None
 
     def __init__(self, timeout: timedelta = timedelta(seconds=60), pg: Optional[SluiceGroup] = None, *, options: Optional[Options] = None) -> None:
-        super().__init__(timeout, pg)
+        super().__init__(limit(timeout), pg)
         self._options = options
 
     def getBackendName(self) -> str:
@@ -80,7 +81,7 @@ class ProcessGroupSluice(ProcessGroupWrapper):  # type: ignore[misc]
         return self._aborted if self._pg is None else self._pg.error()
 
     def set_timeout(self, timeout: Any) -> None:
-        super().set_timeout(timeout)
+        super().set_timeout(limit(timeout))
         if self._pg is not None:
             self._pg.set_timeout(timeout)
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Optional, Union
 from .. import _library
 from ..buffers import Buffer
 from ..errors import Timeout
+from ..options import seconds
 from .handle import Handle
 from .specification import TYPES, host_view
 
@@ -112,7 +113,7 @@ class Model:
 
     def wait(self, min_version: int = 0, timeout: Optional[float] = None) -> int:
         """Waits until the current version is at least `min_version`, and returns it."""
-        deadline = time.monotonic() + (self._handle.timeout_ms / 1000 if timeout is None else timeout)
+        deadline = time.monotonic() + (self._handle.timeout_ms / 1000 if timeout is None else seconds(timeout))
         version = ctypes.c_uint64()
         while True:
             remaining = self._milliseconds(max(0.0, deadline - time.monotonic()))
@@ -168,7 +169,7 @@ class Model:
     def _milliseconds(self, timeout: Optional[float]) -> int:
         if timeout is None:
             return self._handle.timeout_ms
-        return max(1, math.ceil(min(1000 * timeout, _MAX_MS)))
+        return max(1, math.ceil(min(1000 * seconds(timeout), _MAX_MS)))
 
 
 def _outcome_name(outcome: ctypes.c_int) -> str:

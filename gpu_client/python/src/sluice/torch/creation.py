@@ -9,12 +9,14 @@ import torch.distributed as dist
 from .devices import device_map
 from .options import Options, inherit, options_of
 from .process_group import SluiceGroup
+from .timeouts import limit
 
 
 def create(options: Any, pg_options: object) -> SluiceGroup:
     """Creates a process group for the whole device map; torch.distributed calls it on all ranks of the group, for the first device that is ours.
 
     `pg_options`: Options or None; in a map with other backends also theirs."""
+    limit(options.timeout)  # raises
     wanted = device_map.wanted()
     own, others = wanted.own(), wanted.others()
     is_ours = pg_options is None or isinstance(pg_options, Options) or not others

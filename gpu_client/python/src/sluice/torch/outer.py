@@ -19,6 +19,7 @@ from typing import Any, Optional
 import torch
 
 from ..errors import Error
+from ..options import seconds
 from ..store import Pushed, Store, asynchronous, bounded, nesterov, sgd, sync
 from ..store.model import wire_dtype_number
 from .parameters import HostCopy, check_finite, trained_parameters
@@ -41,7 +42,7 @@ class _Worker:
         self.outcomes = {"contained": 0, "late": 0, "stale": 0}  # the number of this worker's pushes for each outcome
         self._parameters = trained_parameters(module)
         self._current = HostCopy(self._parameters).read()
-        self._weight, self._wire_dtype, self._timeout = weight, wire_dtype, timeout
+        self._weight, self._wire_dtype, self._timeout = weight, wire_dtype, None if timeout is None else seconds(timeout)
         self._unanswered: Optional[Mapping[str, torch.Tensor]] = None  # deltas of a push that raised
         self._is_loaded = False  # otherwise `_current` may have parts of two versions
         self._is_interrupted = False  # a push has raised, and must be repeated

@@ -29,11 +29,11 @@ from .group_session import GroupSessions, agree
 from .offload import Operator, Place, Started, are_dense, operator_of
 from .options import Options, inherit, options_of
 from .releases import also_named, untraced
+from .timeouts import UNSET, limit, of_call
 from .work import SessionWork
 
 _Tensors = Union[torch.Tensor, list[torch.Tensor]]
 _MAX_RESIDUALS = 256
-_NO_TIMEOUT = timedelta(milliseconds=-1)  # in the options of a collective: the group's
 
 
 class SluiceGroup(ComposedGroup):
@@ -55,7 +55,7 @@ class SluiceGroup(ComposedGroup):
         self._no_streams: Optional[Exception] = None  # why it could not be opened
         self._opening = threading.Lock()
         self._store = store
-        self._timeout = timeout
+        self._timeout = limit(timeout)
         self.group_options = group_options or Options()
         self._residuals: Optional[Residuals] = None  # without error feedback
         prefix, sessions, address = "", None, None
@@ -123,7 +123,7 @@ class SluiceGroup(ComposedGroup):
         return self._start("allreduce", opts, tensors, lambda place: offload.all_reduce(place, tensors, operator, residuals), tensors)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
-        opts = c10d.AllreduceCoalescedOptions() if opts is None else opts
+        opts = _options(c10d.AllreduceCoalescedOptions, opts)
         operator = operator_of(opts.reduceOp, tensors)
         if operator is None:
             return self._gloo_work("allreduce_coalesced", tensors, opts)
@@ -259,6 +259,8 @@ class SluiceGroup(ComposedGroup):
     def split_group(self, ranks: Sequence[int], timeout: Optional[timedelta] = None, opts: Any = None, group_name: Optional[str] = None,
                     group_desc: Optional[str] = None, device_types: Any = None) -> Any:
         """Collective over `ranks`, numbers in this group. Returns their group, or None on other ranks. torch.distributed.split_group calls it."""
+        if timeout is not None:
+            limit(timeout)  # raises
         if self.rank() not in ranks:
             return None
         name = group_name or f"{self.group_name}:split:{'_'.join(map(str, ranks))}"
@@ -278,7 +280,7 @@ class SluiceGroup(ComposedGroup):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """For later calls. The session keeps its limit, the timeout with which the group was made."""
-        self._timeout = timeout
+        self._timeout = limit(timeout)
         super().set_timeout(timeout)
         if (others := self._others()) is not None and hasattr(others, "set_timeout"):
             others.set_timeout(timeout)
@@ -355,6 +357,7 @@ class SluiceGroup(ComposedGroup):
     def _start(self, name: str, opts: Any, results: list[torch.Tensor], start: Callable[[Place], Started], *arguments: Any) -> dist.Work:
         """Starts an operation of the session. A single rank has no session, and gloo executes the call."""
         self._check_process()
+        timeout = of_call(opts.timeout)
         if self.size() == 1:
             return self._gloo_work(name, *arguments, opts)
         if self._session is None:
@@ -366,7 +369,7 @@ class SluiceGroup(ComposedGroup):
             started = start(Place(self._session))
         except Error as error:
             raise dist.DistBackendError(str(error)) from error
-        return SessionWork(started, results, self._timeout if opts.timeout == _NO_TIMEOUT else opts.timeout, self._completions)
+        return SessionWork(started, results, self._timeout if timeout == UNSET else timeout, self._completions)
 
 
 def _listed(tensors: _Tensors) -> list[torch.Tensor]:
@@ -380,6 +383,10 @@ def _options(kind: Any, opts: Any, timeout: Optional[timedelta] = None, **fields
     made = kind()
     if isinstance(opts, timedelta):
         timeout = opts
+    elif opts is not None and all(value is not opts for value in fields.values()):
+        raise TypeError(f"got {opts!r}; expected {kind.__name__} or a timeout, a datetime.timedelta")
+    if timeout is not None:
+        of_call(timeout)  # raises
     for name, value in {**fields, "timeout": timeout}.items():
         if value is not None:
             setattr(made, name, value)

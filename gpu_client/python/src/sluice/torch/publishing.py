@@ -21,6 +21,7 @@ from typing import Optional
 import torch
 
 from ..errors import Closed, Error, Lost, Timeout
+from ..options import seconds
 from ..store import Model, Pulled, Store, add, asynchronous
 from ..store.model import wire_dtype_number
 from .parameters import HostCopy, check_finite, floating_state, shapes
@@ -43,7 +44,7 @@ class Publisher:
         wire_dtype_number(wire_dtype)  # raises
         self._module = module
         self._weights = HostCopy(floating_state(module)).read()
-        self._wire_dtype, self._timeout = wire_dtype, timeout
+        self._wire_dtype, self._timeout = wire_dtype, None if timeout is None else seconds(timeout)
         self.model: Model = store.create(name, self._weights.values, mode=asynchronous(), rule=add(), versions=versions)
         self._published = HostCopy(self._weights.values).read()  # the current version
         self._unanswered: Optional[dict[str, torch.Tensor]] = None  # deltas of a push that raised

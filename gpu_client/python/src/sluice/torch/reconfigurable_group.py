@@ -15,6 +15,7 @@ from . import meeting
 from .group_session import SESSIONS, GroupSessions, check_options
 from .options import Options
 from .process_group import SluiceGroup
+from .timeouts import limit
 
 
 class ReconfigurableGroup(SluiceGroup):
@@ -40,6 +41,8 @@ class ReconfigurableGroup(SluiceGroup):
 
         Work in progress fails. A list of handles assigns ranks by position, a set by the order of the handles' texts. Raises
         DistBackendError if a session cannot be opened."""
+        if opts.timeout is not None:
+            limit(opts.timeout)  # raises
         handles = opts.handles if isinstance(opts.handles, list) else sorted(opts.handles)
         pairs = [json.loads(handle) for handle in handles]
         self._abort_sessions("the process group gets new ranks")

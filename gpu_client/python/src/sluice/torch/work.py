@@ -14,6 +14,7 @@ from ..completions import CompletionThreads
 from ..errors import Error, Timeout
 from .offload import Started
 from .releases import ReferencedWork, untraced
+from .timeouts import of_call
 
 
 @untraced
@@ -36,7 +37,7 @@ class SessionWork(ReferencedWork):
 
         After `timeout` (0: the group's) it raises too; the operation continues."""
         self._is_used()
-        limit = timeout if timeout > timedelta() else self._default_timeout
+        limit = timeout if of_call(timeout) > timedelta() else self._default_timeout
         deadline = time.monotonic() + limit.total_seconds()
         try:
             for request in self._requests:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from ..device import STREAMED
 from ..releases import GlooBackedGroup, ReferencedWork, plain_group, untraced
+from ..timeouts import of_call
 from . import device_map
 from .device_backend import DeviceBackend, add_collectives
 from .streamed import message
@@ -124,7 +125,7 @@ class JoinedWork(ReferencedWork):
 
     def wait(self, timeout: timedelta = timedelta()) -> bool:
         self._is_used()
-        return all([work.wait(timeout) if timeout > timedelta() else work.wait() for work in self._works])
+        return all([work.wait(timeout) if of_call(timeout) > timedelta() else work.wait() for work in self._works])
 
     def synchronize(self) -> None:
         self.wait()

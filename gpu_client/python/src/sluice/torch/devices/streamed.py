@@ -17,6 +17,7 @@ from ...session import Session
 from ..device import Device
 from ..offload import Place, Started
 from ..releases import ReferencedWork, untraced
+from ..timeouts import of_call
 
 
 class StreamedCollectives(Place):
@@ -103,6 +104,7 @@ class StreamedWork(ReferencedWork):
 
         The session's limit ends a collective; `timeout` has no effect, as with NCCL."""
         self._is_used()
+        of_call(timeout)
         self._device.wait(self._device.current_stream(), self._event)
         if (error := self.exception()) is not None:
             raise dist.DistBackendError(str(error)) from error
@@ -172,7 +174,7 @@ class MessageWork(ReferencedWork):
 
     def wait(self, timeout: timedelta = timedelta()) -> bool:
         self._is_used()
-        self._work.wait(timeout) if timeout > timedelta() else self._work.wait()
+        self._work.wait(timeout) if of_call(timeout) > timedelta() else self._work.wait()
         stream = self._device.current_stream()
         with self._lock:
             if self._event is None:

@@ -18,6 +18,7 @@ from ...session import Session
 from ..device import Device
 from ..offload import Started
 from ..releases import ReferencedWork, untraced
+from ..timeouts import of_call
 from ..work import SessionWork
 from .host_stage import HostStage
 
@@ -135,6 +136,7 @@ class _StreamWork(ReferencedWork):
 
     def wait(self, timeout: timedelta = timedelta()) -> bool:
         self._is_used()
+        of_call(timeout)
         self._device.wait(self._device.current_stream(), self._event)
         return True
 

@@ -20,6 +20,7 @@ from ..device import STREAMED, Device
 from ..offload import movable
 from ..options import Options, inherit
 from ..process_group import SluiceGroup
+from ..timeouts import limit
 from .channel import Channel
 from .comms import GradientScatter, ParameterGather, ReplicaAverage
 from .doors import Layout, ShardedModule, check_free, digest, local_states, sharded_modules, wire_of
@@ -93,6 +94,7 @@ def offload(model: torch.nn.Module, wire: str = "bf16", *, replicas: Replicas = 
     arguments; sluice.Unsupported for a release of torch without FSDP2's interfaces; DistBackendError if a session cannot be
     opened. Later, forward and backward raise DistBackendError with the session's reason, such as a lost rank."""
     options = _options(wire, options)
+    limit(timeout)  # raises
     group_of_copies = _group_of(replicas)
     found = sharded_modules(model, group_of_copies is not None)
     for each in found:
