@@ -10,8 +10,8 @@ namespace sluice::nccl {
 
 void RepeatedErrors::log_first(const char* object, const char* call, Errc code) noexcept {
   const Cause cause{.call = call, .code = code};
-  const auto logged = std::span(logged_).first(logged_count_);
-  if (logged_count_ == logged_.size() || std::ranges::find(logged, cause) != logged.end()) {
+  const auto earlier = std::span(logged_).first(logged_count_);
+  if (logged_count_ == logged_.size() || std::ranges::find(earlier, cause) != earlier.end()) {
     ++suppressed_;
     return;
   }

@@ -97,7 +97,7 @@ Call take_similar(Input& in, Call c, uint32_t ranks) {
     case 2:
       if (c.kind == Kind::kReduce || c.kind == Kind::kBroadcast) c.root = (c.root + 1) % ranks;
       break;
-    case 3: std::ranges::rotate(c.counts, c.counts.begin() + 1); break;
+    case 3: std::rotate(c.counts.begin(), c.counts.begin() + 1, c.counts.end()); break;
     default:
       c.kind = any.kind, c.root = any.root;
       if (same_shape) break;
