@@ -4,6 +4,8 @@
     torch_backend.py --sluice build/release/bin/sluice --library build/release/lib/libsluice.so --python build/python-venv/bin/python \\
         --workers 4 --reducers 0,4 --rate 200mbit --bytes 32M --json F
 
+--workers counts hosts; --ranks-per-host starts several ranks on each, behind its one link.
+
 The cases with bf16 are fsdp.offload() with 16 bits on the wire beside torch's own FSDP2 and HSDP over gloo in f32.
 
 Every round runs gloo and each pool width K once, in one test network. Pool width 0: the ranks reduce by themselves. The time of a
@@ -54,14 +56,15 @@ def bound(case, workers, reducers):
 
 def run_ranks(network, arguments, backend, pool, folder):
     """Returns the output of every rank."""
-    settings = {"bytes": arguments.bytes, "repetitions": arguments.repetitions, "warmup": 1, "cases": arguments.cases,
+    count = arguments.workers * arguments.ranks_per_host
+    settings = {"bytes": arguments.bytes, "repetitions": arguments.repetitions, "warmup": 1, "cases": arguments.cases, "ranks_per_host": arguments.ranks_per_host,
                 "store": f"file://{folder}/store-{time.monotonic_ns()}"}
-    env = {**os.environ, "SLUICE_LIBRARY": str(arguments.library.resolve()), "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(arguments.workers),
+    env = {**os.environ, "SLUICE_LIBRARY": str(arguments.library.resolve()), "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(count),
            "SLUICE_REDUCERS": pool, "SLUICE_LINK_RATE": arguments.rate, "GLOO_SOCKET_IFNAME": network.interface, "MASTER_ADDR": network.address("w0")}
     ranks = []
     try:
-        for rank in range(arguments.workers):
-            ranks.append(network.start(f"w{rank}", [arguments.python, "-B", RANK, backend, json.dumps(settings)], stdout=subprocess.PIPE,
+        for rank in range(count):
+            ranks.append(network.start(f"w{rank // arguments.ranks_per_host}", [arguments.python, "-B", RANK, backend, json.dumps(settings)], stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE, text=True, env={**env, "RANK": str(rank)}))
         outputs = [rank.communicate(timeout=arguments.deadline) for rank in ranks]
     finally:
@@ -114,6 +117,7 @@ def parse(argv=None):
     parser.add_argument("--library", type=Path, required=True, help="libsluice.so")
     parser.add_argument("--python", default=sys.executable, help="an interpreter with torch (default: this one)")
     parser.add_argument("--workers", type=positive, default=4)
+    parser.add_argument("--ranks-per-host", type=positive, default=1)
     parser.add_argument("--reducers", type=compare.list_of(not_negative), default=[0, 4], metavar="K,...", help="pool widths (default: 0,4)")
     parser.add_argument("--rate", type=parse_rate, default="200mbit", help="rate of each link in each direction (default: 200mbit)")
     parser.add_argument("--bytes", type=operation_size, default=32 << 20, help="of a tensor, and of the networks' parameters (default: 32M)")
@@ -134,8 +138,9 @@ def main():
     rows = list(rows_of(arguments, *measure(arguments)))
     print_table(rows)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"schema": SCHEMA, "workers": arguments.workers, "rate": arguments.rate, "bytes": arguments.bytes, "rows": rows}, indent=1) + "\n",
-                                  encoding="utf-8")
+        facts = {"schema": SCHEMA, "workers": arguments.workers, "ranks_per_host": arguments.ranks_per_host, "rate": arguments.rate, "bytes": arguments.bytes}
+        lines = ",\n  ".join(json.dumps(row) for row in rows)
+        arguments.json.write_text(f'{json.dumps(facts)[:-1]},\n "rows": [\n  {lines}]}}\n', encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -86,8 +86,9 @@ def offloaded(model):
 
 
 def hybrid(model):
-    """A copy of the model on each worker, which has one shard."""
-    mesh = init_device_mesh("cpu", (RANKS, 1), mesh_dim_names=("replicate", "shard"))
+    """A copy of the model on each host, whose ranks have one shard each."""
+    shards = SETTINGS["ranks_per_host"]
+    mesh = init_device_mesh("cpu", (RANKS // shards, shards), mesh_dim_names=("replicate", "shard"))
     if BACKEND != "sluice":
         return wrap_layers(model, mesh=mesh)
     wrap_layers(model, mesh=mesh["shard"])
