@@ -13,6 +13,7 @@ import collections
 import csv
 import importlib
 import json
+import re
 import sys
 import tempfile
 import textwrap
@@ -54,9 +55,13 @@ def load(path):
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def store(path, content):
+def store(path, content, rows_on_lines=False):
+    """Writes JSON. rows_on_lines: lists and objects that contain no others stay on one line."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps(content, indent=1)
+    if rows_on_lines:
+        text = re.sub(r"\[[^][{}]*\]|\{[^][{}]*\}", lambda row: " ".join(row[0].split()), text)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def own_files(folder):
@@ -84,7 +89,7 @@ def measure(arguments, folder):
                 continue
             entry = run.entry(data)
             if file := own_files(folder).get(name):
-                store(file, {**section(name).FACTS, **entry})
+                store(file, {**section(name).FACTS, **entry}, rows_on_lines=True)
             else:
                 results[name] = entry
                 store(folder / "results.json", results)

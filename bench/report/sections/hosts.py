@@ -6,6 +6,8 @@ from run import CannotRun, markdown_table, size_text
 from test_network import unavailable_reason
 
 TITLE = "Several ranks per host"
+RESULTS = "hosts.json"  # a line for each row
+FACTS = {"command": "bench/test_network/hosts.py"}
 LINKS = ["--hosts", "4", "--rate", "200mbit"]
 # Options of hosts.py. The allreduces of this size over links are the plot.
 PLOTTED = "16M"
