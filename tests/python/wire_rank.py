@@ -1,7 +1,8 @@
 """usage: wire_rank.py hook|backend TYPE...: a rank whose float32 travels as each of the types, one after the other. Prints a line of JSON for each.
 
 hook: trains under DistributedDataParallel with the hook; the losses with and without error feedback, and whether all ranks have equal parameters.
-backend: all_reduces of the backend "sluice": a gradient's error without and with the steps before, a short tensor, and bytes on the wire."""
+backend: all_reduces of the backend "sluice": a gradient's error without and with the steps before, a short tensor, bytes on the wire, and
+reduce-scatters with error feedback or without."""
 
 import gc
 import json
@@ -33,6 +34,17 @@ def hook():
     return printed
 
 
+def scattered_errors(group, gradient, exact):
+    """The errors of a part of the sum: of one reduce-scatter, of the next, and of the mean of many, each with the same input."""
+    part, total, errors = torch.empty(COUNT // dist.get_world_size()), torch.zeros(COUNT // dist.get_world_size()), []
+    own = exact.chunk(dist.get_world_size())[dist.get_rank()]
+    for _ in range(32):
+        dist.reduce_scatter_tensor(part, gradient, group=group)
+        total += part
+        errors.append(((part - own).norm() / own.norm()).item())
+    return [*errors[:2], ((total / 32 - own).norm() / own.norm()).item()]
+
+
 def backend():
     ranks, rank = dist.get_world_size(), dist.get_rank()
     gradient = torch.randn(COUNT, generator=torch.Generator().manual_seed(rank))
@@ -51,7 +63,9 @@ def backend():
     plain = dist.new_group(pg_options=sluice.torch.Options(wire_dtype="f32"))
     buffer.copy_(gradient)
     dist.all_reduce(buffer, group=plain)
-    return {"first": first, "mean": ((total / 32 - exact).norm() / exact.norm()).item(), "short": short.unique().tolist(), "sent": sent,
+    scattered = {name: scattered_errors(dist.new_group(pg_options=sluice.torch.Options(error_feedback=chosen)), gradient, exact)
+                 for name, chosen in (("unasked", None), ("asked", True))}
+    return {"scattered": scattered, "first": first, "mean": ((total / 32 - exact).norm() / exact.norm()).item(), "short": short.unique().tolist(), "sent": sent,
             "plain": torch.equal(buffer, exact)}
 
 

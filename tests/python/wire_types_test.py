@@ -75,6 +75,12 @@ class WireTypes(TorchTest, ReducerTest):
                 self.assertEqual(printed["short"], [float(2 * numpy.float32(1 / 3))])
                 self.assertLess(printed["sent"], 32 * 100_000 * 1.04 + 40_000)
                 self.assertTrue(printed["plain"])
+                first, second, mean = printed["scattered"]["unasked"]
+                self.assertEqual(first, second)
+                self.assertAlmostEqual(mean, first, delta=1e-3 * first)
+                first, second, mean = printed["scattered"]["asked"]
+                self.assertNotEqual(first, second)
+                self.assertLess(mean, first / 2)
 
     def test_the_training_benchmark_compares_wire_types(self):
         result = self.folder / "training.json"

@@ -19,6 +19,7 @@ _REDUCED = {torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, to
             torch.float8_e5m2}
 
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]
+Residuals = Sequence[Optional[torch.Tensor]]  # empty: without error feedback
 
 
 class Operator(NamedTuple):
@@ -83,13 +84,10 @@ def are_dense(tensors: Sequence[torch.Tensor]) -> bool:
     return all(tensor.layout == torch.strided and tensor.device == tensors[0].device and not tensor.is_quantized for tensor in tensors)
 
 
-def all_reduce(place: Place, tensors: Sequence[torch.Tensor], op: Operator, residuals: Sequence[Optional[torch.Tensor]] = ()) -> Started:
+def all_reduce(place: Place, tensors: Sequence[torch.Tensor], op: Operator, residuals: Residuals = ()) -> Started:
     """`residuals`: None, or that of a tensor whose memory is reduced in place."""
     buffers = [_contribution(place, tensor, op) for tensor in tensors]
-    used = [residual if buffer.data_ptr() == tensor.data_ptr() else None for tensor, buffer, residual in zip(tensors, buffers, residuals)]
-    used = used or [None] * len(buffers)
-    for residual in filter(lambda each: each is not None, used):
-        place.keep(residual)
+    used = _used(place, tensors, buffers, residuals)
     if len(buffers) == 1:
         request = place.session.allreduce_async(buffers[0], op.name, residual=used[0], **place.arguments)
     else:
@@ -111,12 +109,12 @@ def broadcast(place: Place, tensor: torch.Tensor, root: int) -> Started:
     return Started([request], _copies([tensor], [buffer]))
 
 
-def reduce_scatter(place: Place, pairs: Pairs, op: Operator) -> Started:
-    """`pairs`: (output, input with the parts of all ranks, in rank order)."""
-    outputs = [output for output, _ in pairs]
-    buffers = [_memory(place, output) for output in outputs]
-    requests = [place.session.reduce_scatter_async(_contribution(place, whole, op).view(-1), buffer.view(-1), op.name, **place.arguments)
-                for buffer, (_, whole) in zip(buffers, pairs)]
+def reduce_scatter(place: Place, pairs: Pairs, op: Operator, residuals: Residuals = ()) -> Started:
+    """`pairs`: (output, input with the parts of all ranks, in rank order). `residuals`: None, or that of an input whose memory is reduced."""
+    outputs, wholes = [output for output, _ in pairs], [whole for _, whole in pairs]
+    buffers, contributions = [_memory(place, output) for output in outputs], [_contribution(place, whole, op) for whole in wholes]
+    requests = [place.session.reduce_scatter_async(contribution.view(-1), buffer.view(-1), op.name, residual=residual, **place.arguments)
+                for buffer, contribution, residual in zip(buffers, contributions, _used(place, wholes, contributions, residuals))]
     return Started(requests, _copies(outputs, buffers))
 
 
@@ -145,6 +143,15 @@ def all_gather_lists(place: Place, lists: Sequence[tuple[Sequence[torch.Tensor],
     wholes = [torch.empty((place.session.ranks, *part.shape), dtype=part.dtype, device=part.device) for _, part in lists]
     started = all_gather(place, [(whole, part) for whole, (_, part) in zip(wholes, lists)], gatherer)
     return Started(started.requests, [pair for whole, (outputs, _) in zip(wholes, lists) for pair in zip(outputs, whole.unbind())])
+
+
+def _used(place: Place, tensors: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor], residuals: Residuals) -> Residuals:
+    """Returns the residual of each buffer, None where it is a copy of the tensor."""
+    used = [residual if buffer.data_ptr() == tensor.data_ptr() else None for tensor, buffer, residual in zip(tensors, buffers, residuals)]
+    for residual in used:
+        if residual is not None:
+            place.keep(residual)
+    return used or [None] * len(buffers)
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

@@ -20,7 +20,8 @@ class Options:
     wire_min_count: reductions of fewer elements travel as they are, because 8-bit types suit gradients but not counters
         and losses.
     error_feedback: adds what rounding loses to the next all_reduce of the same memory; None: with 8-bit types. Takes as
-        much memory as the tensors, for at most 256 of them.
+        much memory as the tensors, for at most 256 of them. True: also to the next reduce-scatter of the same input, except in
+        the form with lists. The caller must then reduce each tensor in memory of its own, which FSDP does not.
     on_finding: what happens when a reducer with --health finds a rank's contribution sick. "raise": wait() raises
         DistBackendError from UnhealthyGradient; a function: called with the sluice.Finding, on the thread that sees the end of
         the operation; None: nothing. The finding names the operation by its number in the group, kind and size.

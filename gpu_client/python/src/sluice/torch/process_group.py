@@ -285,12 +285,12 @@ class SluiceGroup(ComposedGroup):
         if (others := self._others()) is not None and hasattr(others, "set_timeout"):
             others.set_timeout(timeout)
 
-    def _residuals_of(self, tensors: Sequence[torch.Tensor]) -> list[Optional[torch.Tensor]]:
-        """The residual of each tensor that the session rounds, or None; a tensor is known by its memory."""
+    def _residuals_of(self, tensors: Sequence[torch.Tensor], kind: str = "reduce") -> list[Optional[torch.Tensor]]:
+        """The residual of each tensor that the session rounds, or None; a tensor is known by its memory and the kind of operation."""
         residuals = self._residuals
         if residuals is None:
             return []
-        return [residuals.of((each.data_ptr(), each.numel()), each)
+        return [residuals.of((kind, each.data_ptr(), each.numel()), each)
                 if each.dtype == torch.float32 and each.numel() >= self.group_options.wire_min_count and each.is_contiguous() else None for each in tensors]
 
     def _is_root(self, opts: Any) -> bool:
@@ -311,8 +311,8 @@ class SluiceGroup(ComposedGroup):
         operator = operator_of(opts.reduceOp, wholes) if self._divide(wholes, outputs) else None
         if operator is None:
             return self._gloo_work(name, *arguments, opts)
-        pairs = list(zip(outputs, wholes))
-        return self._start(name, opts, outputs, lambda place: offload.reduce_scatter(place, pairs, operator), *arguments)
+        pairs, residuals = list(zip(outputs, wholes)), self._residuals_of(wholes, "scatter") if self.group_options.error_feedback else []
+        return self._start(name, opts, outputs, lambda place: offload.reduce_scatter(place, pairs, operator, residuals), *arguments)
 
     def _gather(self, name: str, outputs: list[torch.Tensor], parts: list[torch.Tensor], opts: Any, arguments: tuple[Any, ...]) -> dist.Work:
         opts = _options(c10d.AllgatherOptions, opts)
