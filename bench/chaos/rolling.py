@@ -95,7 +95,7 @@ def digits_with_restarts(options, folder, pool):
 
 
 def soak(options, folder, pool):
-    options.seed, options.soak = 1, []
+    options.seed, options.soak, options.ranks_per_host = 1, [], 1
     job = Soak(pool.reducers, options, folder)
     job.start()
     try:
