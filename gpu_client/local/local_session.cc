@@ -310,6 +310,8 @@ Status LocalSession::close(Nanos deadline) {
   if (!in_time)
     end_for_all(Errc::kClosed, "rank " + std::to_string(rank()) + " closed the session with open operations",
                 Errc::kAborted);
+  // Before the rails, which linger: a rank of this host that calls another operation waits for this one.
+  watch_->leave();
   Status rails_closed;
   for (const auto& rail : rails_) {
     if (rail == nullptr) continue;
@@ -319,7 +321,6 @@ Status LocalSession::close(Nanos deadline) {
   if (ended == Errc::kOk && is_recorded_.load(std::memory_order_relaxed))
     blackbox_.record(blackbox::EventKind::kRankLeft);
   end_here(Errc::kClosed, "session closed", Errc::kOk);
-  watch_->leave();
   stop_thread();
   if (ended != Errc::kOk) return ended;
   return in_time ? rails_closed : Errc::kTimeout;

@@ -2,6 +2,7 @@
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
+#include <string_view>
 
 #include "core/assert.h"
 #include "reducer/lane/lane_session.h"
@@ -162,6 +163,12 @@ void LaneSession::fail_mismatch(const RankConnection& conn, const wire::FrameHea
                                 const ChunkSlot& c, const char* field) noexcept {
   const auto text = [](auto value) { return wire::to_string(value).data(); };  // NUL-terminated literals
   const wire::FrameHeader& r = c.reference;
+  if (std::string_view(field) == "operation") {  // what differs is not in the frames
+    fail(Errc::kMismatch, conn.rank_,
+         "ranks disagree on operation: rank %" PRIu32 " and rank %" PRIu32 " call different ones", conn.rank_,
+         c.first_rank);
+    return;
+  }
   fail(Errc::kMismatch, conn.rank_,
        "ranks disagree on %s: rank %" PRIu32 " operation %" PRIu32 " is %s of count %" PRIu64
        " dtype %s op %s chunk %" PRIu64 ", rank %" PRIu32 " operation %" PRIu32 " is %s of count %" PRIu64

@@ -236,5 +236,28 @@ TEST_F(Rails, ASessionBeginsWithoutOperations) {
   }
 }
 
+// The rails of the rank that leaves linger, since their other members might need their results.
+TEST_F(RailsFailure, ARankThatLeavesIsNoticedBeforeItHasClosed) {
+  const auto run = [](uint32_t rank, sluice_options& o) {
+    o.linger_ms = 20'000;
+    const Created c = create_session(o);
+    EXPECT_EQ(c.status, SLUICE_OK) << c.error;
+    float x = 1;
+    EXPECT_EQ(sluice_allreduce(c.session, &x, &x, 1, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+    const Nanos began = monotonic_now();
+    if (rank != 1) {
+      EXPECT_EQ(sluice_allreduce(c.session, &x, &x, 1, SLUICE_F32, SLUICE_SUM), SLUICE_CLOSED);
+      EXPECT_THAT(reason_of(c.session), ::testing::HasSubstr("rank 1 left the session"));
+      EXPECT_LT(monotonic_now() - began, 10 * kSecond);
+    }
+    static_cast<void>(sluice_session_close(c.session));
+    return 0;
+  };
+  for (const size_t reducers : {size_t{2}, size_t{0}}) {
+    SetUp();
+    run_ranks({0, 0, 1}, reducers, run);
+  }
+}
+
 }  // namespace
 }  // namespace sluice::test
