@@ -33,16 +33,32 @@ std::unique_ptr<Event> StreamPump::acquire_spare_event() {
 }
 
 void StreamPump::submit(NetworkOperation network) {
-  {
-    const std::lock_guard lock(mutex_);
-    // Allocates here, where failure is allowed, so that complete() allocates nothing.
-    const size_t needed = spare_events_.size() + inflight_ + 1;
-    if (spare_events_.capacity() < needed) spare_events_.reserve(2 * needed);
-    out_.push_back(std::move(network));
-    ++out_.back().operation->unfinished;
-    ++inflight_;
+  std::list<NetworkOperation> current;
+  current.push_back(std::move(network));
+  std::unique_lock lock(mutex_);
+  // Allocates here, where failure is allowed, so that complete() allocates nothing.
+  const size_t needed = spare_events_.size() + inflight_ + 1;
+  if (spare_events_.capacity() < needed) spare_events_.reserve(2 * needed);
+  ++current.front().operation->unfinished;
+  ++inflight_;
+  // A contribution that is in place, as those in host memory are, needs no thread that waits for it. The
+  // thread would have to wake up first, which takes longer than a small operation.
+  const bool starts_now =
+      !current.front().ready && out_.empty() && !is_starting_ && in_.size() < kMaxSessionOperations;
+  if (!starts_now) {
+    out_.splice(out_.end(), current);
+    lock.unlock();
+    out_ready_.notify_one();
+    return;
   }
-  out_ready_.notify_one();
+  is_starting_ = true;
+  lock.unlock();
+  start_reduction(current.front());
+  lock.lock();
+  is_starting_ = false;
+  in_.splice(in_.end(), current);
+  lock.unlock();
+  in_ready_.notify_one();
 }
 
 uint64_t StreamPump::inflight() {
@@ -115,9 +131,11 @@ void StreamPump::run_out() noexcept {
                     [this] { return closing_ || (!out_.empty() && in_.size() < kMaxSessionOperations); });
     if (out_.empty()) return;
     current.splice(current.begin(), out_, out_.begin());
+    is_starting_ = true;
     lock.unlock();
     start_reduction(current.front());
     lock.lock();
+    is_starting_ = false;
     in_.splice(in_.end(), current);
     in_ready_.notify_one();
   }
@@ -146,8 +164,9 @@ void StreamPump::run_in() noexcept {
     in_ready_.wait(lock, [this] { return closing_ || !in_.empty(); });
     if (in_.empty()) return;
     current.splice(current.begin(), in_, in_.begin());
+    const bool has_more = !out_.empty();
     lock.unlock();
-    out_ready_.notify_one();  // in_ has room
+    if (has_more) out_ready_.notify_one();  // in_ has room
     NetworkOperation& network = current.front();
     if (network.handle != 0) network.status = session_.wait(network.handle, engine::kNoDeadline);
     lock.lock();

@@ -2,9 +2,9 @@
 // host memory, passes it to the session, waits for the result, and then releases the device stream that waits
 // for that result. Segments keep their order in both directions.
 //
-// Threads. One thread ("sluice-out") waits for events and starts operations on the session. Another
-// ("sluice-in") waits for results and writes the completion word. All public functions but start() and
-// close() may be called from any thread.
+// Threads. One thread ("sluice-out") waits for events and starts operations on the session; those that wait
+// for no event, and follow none that does, submit() starts itself. Another ("sluice-in") waits for results
+// and writes the completion word. All public functions but start() and close() may be called from any thread.
 //
 // Errors. After a failure of the session or the device, segments pass through at once without a result, so
 // that no stream stays blocked.
@@ -35,8 +35,8 @@ struct StreamOperation {
   uint64_t request = 0;     // the caller's; 0: none. Constant once set
   uint64_t segments = 0;    // that have completed
   engine::FindingSum findings;
-  // Complete when the results are in the caller's buffers. Null when the caller has no request. Constant once
-  // set.
+  // Complete when the results are in the caller's buffers. Null when the caller has no request, and when they
+  // are there as soon as the operation is finished. Constant once set.
   std::unique_ptr<Event> done;
 
   [[nodiscard]] bool is_finished() const noexcept { return unfinished == 0; }
@@ -70,6 +70,7 @@ class StreamPump {
 
   // Returns the event of a completed network operation for reuse, or null.
   [[nodiscard]] std::unique_ptr<Event> acquire_spare_event();
+  // Calls of several threads follow one another, in the order of the operations on all ranks.
   void submit(NetworkOperation network);
   // Returns the number of network operations that were submitted and have not completed.
   [[nodiscard]] uint64_t inflight();
@@ -108,6 +109,7 @@ class StreamPump {
   std::condition_variable finished_;      // an operation finished, or nothing is in flight
   std::list<NetworkOperation> out_, in_;  // the threads move nodes between them and need no memory for it
   uint64_t inflight_ = 0;
+  bool is_starting_ = false;  // a thread starts an operation of the session, which precedes those in out_
   bool closing_ = false;
   Counters counters_;
   std::vector<std::unique_ptr<Event>> spare_events_;

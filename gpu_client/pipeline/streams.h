@@ -111,6 +111,8 @@ class Streams {
   // The segments of a batch, as all ranks have them.
   [[nodiscard]] std::vector<Band> segments_of(const Batch& batch) const;
   [[nodiscard]] uint64_t network_operations(const std::vector<Batch>& batches) const;
+  // Whether the batch is reduced in place, and its operation waits for no work of the device.
+  [[nodiscard]] bool is_beside_streams(const Batch& batch) const;
   using OperationPtr = std::shared_ptr<StreamOperation>;
   [[nodiscard]] Status enqueue_batch(const Batch& batch, const OperationPtr& operation);
   [[nodiscard]] Status enqueue_exponents(const Batch& batch, const OperationPtr& operation, Cast& cast);

@@ -75,8 +75,9 @@ Result<uint64_t> Streams::enqueue(const std::vector<Tensor>& tensors, uint64_t o
   operation->caller_operations = operations;
   uint64_t request = 0;
   if (with_request) {
-    // An operation without elements is complete at once and needs no event.
-    if (!batches.empty()) {
+    // What runs in place beside the device's streams is complete with its network operations, and what has
+    // no elements at once.
+    if (!std::ranges::all_of(batches, [this](const Batch& b) { return is_beside_streams(b); })) {
       auto event = device_->make_event();
       if (!event) return tl::unexpected(event.error());
       operation->done = std::move(*event);
@@ -117,9 +118,13 @@ void Streams::release_streams(const std::vector<Batch>& batches) {
   }
 }
 
+bool Streams::is_beside_streams(const Batch& batch) const {
+  return !batch.staged && !device_->is_ordered(batch.stream);
+}
+
 Status Streams::enqueue_batch(const Batch& batch, const OperationPtr& operation) {
   ++stats_.batches;
-  if (!batch.staged && !device_->is_ordered(batch.stream)) return submit_in_place(batch, operation, false);
+  if (is_beside_streams(batch)) return submit_in_place(batch, operation, false);
   if (const Status s = device_->record(*caller_reached_, batch.stream); !s.ok()) return s;
   for (const Device::Stream stream : {device_->copy_out_stream(), device_->copy_in_stream()}) {
     if (const Status s = device_->wait(stream, *caller_reached_); !s.ok()) return s;

@@ -2,12 +2,14 @@
 
 import gc
 import os
+import re
 import signal
 import threading
 import time
 import unittest
 import warnings
 from contextlib import suppress
+from pathlib import Path
 
 import numpy
 import sluice
@@ -139,6 +141,24 @@ class Sessions(ReducerTest):
             request.wait(DEADLINE_S)
         self.assertTrue(request.done())
         self.assertEqual(str(caught.exception), str(first.error()))
+
+    def test_operations_in_host_memory_wake_no_thread_of_streams(self):
+        session, x = self.session(), numpy.ones(100, dtype="float32")
+
+        def sleeps():
+            """How often the threads that wait for streams of a device have gone to sleep."""
+            found = 0
+            for thread in Path("/proc/self/task").iterdir():
+                if (thread / "comm").read_text().strip() in ("sluice-out", "sluice-stream"):
+                    found += int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", (thread / "status").read_text(), re.M)[1])
+            return found
+
+        session.allreduce(x)
+        before = sleeps()
+        self.assertGreater(before, 0)
+        for _ in range(200):
+            session.allreduce(x)
+        self.assertLess(sleeps() - before, 20)
 
     def test_several_threads_wait_for_one_request(self):
         first, second = self.pair()
