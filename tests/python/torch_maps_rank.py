@@ -156,8 +156,10 @@ def check_refusals():
     assert "cannot serve device type 'xpu'; it serves cpu and cuda" in errors["cpu:sluice,xpu:sluice"], errors
     assert "cannot share a group with backend 'whole' for meta, which makes whole groups only" in errors["cpu:sluice,meta:whole"], errors
     assert "has no backend 'unknown' that can share a group" in errors["cpu:sluice,meta:unknown"], errors
-    if not torch.cuda.is_available():  # NCCL's own error, as beside gloo
-        assert of_map("cpu:sluice,cuda:nccl", seen) == of_map("cpu:gloo,cuda:nccl", seen)
+    if not torch.cuda.is_available():
+        # NCCL's own error. Beside gloo a rank may first see that the other one is gone.
+        ours, alone = of_map("cpu:sluice,cuda:nccl", seen), of_map("cuda:nccl", seen)
+        assert ours == alone, (ours, alone)
     # A torch from which the map cannot be read: no call runs in another backend than the user's.
     maker, device_map._MAKER = device_map._MAKER, ("torch", "renamed")
     unread = of_map("cpu:sluice,meta:other", lambda group: told(lambda: reduced(group, "cpu")))
