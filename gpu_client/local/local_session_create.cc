@@ -69,7 +69,8 @@ Result<void> LocalSession::meet_host(Nanos timeout, int end_fd) {
                                          ? Geometry::of_one_host(ranks)
                                          : Geometry::of_several_hosts(ranks, topology_.rails),
                          .timeout = timeout,
-                         .interrupt_fd = end_fd};
+                         .interrupt_fd = end_fd,
+                         .may_fail = end_fd >= 0};
   return meet(join.identity, plan, [this](Segment segment) { return begin(std::move(segment)); });
 }
 

@@ -4,18 +4,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <exception>
-#include <string_view>
+#include <iterator>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/clock.h"
-#include "core/text_encoding.h"
 #include "gpu_client/engine/base/peer_error.h"
 #include "gpu_client/engine/base/session_log.h"
 #include "gpu_client/local/meeting_messages.h"
+#include "gpu_client/local/meeting_proof.h"
 #include "gpu_client/local/packet_socket.h"
 #include "wire/sha256.h"
 
@@ -28,39 +29,10 @@ constexpr Nanos kVerdictGrace = 5 * kSecond;   // the leader decides who is late
 constexpr Nanos kReadyTimeout = 10 * kSecond;  // to map the segment
 constexpr size_t kMaxStrangers = 64;           // connections without a proof
 
-template <typename T>
-void append(std::vector<std::byte>& out, const T& bytes) {
-  const auto view = std::as_bytes(std::span(bytes));
-  out.insert(out.end(), view.begin(), view.end());
-}
-
-// The same on all ranks of a session and user, and of no use to anyone who lists the names.
-std::string socket_name(const SessionId& session, Rank first) {
-  std::vector<std::byte> data;
-  append(data, std::string_view("sluice local session"));
-  append(data, session.bytes);
-  const wire::Digest digest = wire::sha256(data);
-  return "sluice-" + std::to_string(::geteuid()) + "-" + hex_text(std::span(digest).first<16>()) + "-" +
-         std::to_string(first);
-}
-
-wire::Digest make_proof(const engine::Identity& identity, std::string_view role, const LocalHello& hello,
-                        const LocalChallenge& challenge) {
-  std::vector<std::byte> data;
-  append(data, role);
-  append(data, identity.session.bytes);
-  append(data, wire::encode_body(hello));
-  append(data, challenge.nonce);
-  const wire::Digest token = identity.token.value_or(wire::Digest{});
-  return wire::hmac_sha256(std::as_bytes(std::span(token)), data);
-}
-constexpr std::string_view kLeaderRole = "sluice local leader";
-constexpr std::string_view kRankRole = "sluice local rank";
-
 template <typename M>
 std::vector<std::byte> encode(const M& message) {
   std::vector<std::byte> out{static_cast<std::byte>(M::kType)};
-  append(out, wire::encode_body(message));
+  std::ranges::copy(wire::encode_body(message), std::back_inserter(out));
   return out;
 }
 
@@ -89,6 +61,16 @@ std::string rank_list(const std::vector<Rank>& ranks) {
   return out;
 }
 
+// The error of a rank whose leader has not proved the token, so may be a stranger. It may have given up, by
+// time; of this process are errors of the system.
+Error unproved(const MeetingPlan& plan, Error error) {
+  constexpr std::array kKept = {Errc::kShutdown, Errc::kJoinTimeout, Errc::kTimeout, Errc::kSystem,
+                                Errc::kUnauthenticated};
+  if (!plan.may_fail || std::ranges::find(kKept, error.code) != kKept.end()) return error;
+  return {Errc::kUnauthenticated,
+          "whoever holds the socket of this session has not proved the job token: " + error.text};
+}
+
 // The others wait for an answer, so an exception is one too.
 Result<void> guarded(const std::function<Result<void>(Segment)>& begin_watch, Segment segment) {
   try {
@@ -109,6 +91,7 @@ class Leader {
 
   Result<void> run(const std::function<Result<void>(Segment)>& begin_watch) {
     auto done = await_ranks();
+    log_refused();
     if (done) done = share_segment(begin_watch);
     if (done) done = await_ready();
     LocalVerdict verdict;
@@ -146,8 +129,16 @@ class Leader {
       if (next->valid()) accept(std::move(*next));
       SLUICE_RETURN_IF_ERROR(serve_members());
     }
-    std::erase_if(members_, [](const Member& m) { return m.state < State::kArrived; });
+    refused_ += std::erase_if(members_, [](const Member& m) { return m.state < State::kArrived; });
     return {};
+  }
+
+  // Once, because strangers may come often.
+  void log_refused() const {
+    if (refused_ == 0) return;
+    engine::SessionLog(identity_.session, identity_.rank)
+        .warn("refused " + std::to_string(refused_) + (refused_ == 1 ? " connection" : " connections") +
+              " at the socket of this session that did not prove the job token");
   }
 
   void accept(Socket socket) {
@@ -162,6 +153,7 @@ class Leader {
       // A rank proves its token at once: the one that has said least, or longest nothing, is none.
       const auto oldest = std::ranges::min_element(members_, {}, &Member::state);
       members_.erase(oldest);
+      ++refused_;
     }
     members_.push_back(
         {.socket = std::move(socket), .process = process, .proof_deadline = monotonic_now() + kProofTimeout});
@@ -176,6 +168,7 @@ class Leader {
         ++i;
       } else {
         members_.erase(members_.begin() + static_cast<ptrdiff_t>(i));
+        ++refused_;
       }
     }
     return {};
@@ -209,7 +202,7 @@ class Leader {
     auto nonce = engine::make_nonce();
     if (!nonce) return tl::unexpected(nonce.error());
     m.challenge.nonce = *nonce;
-    m.challenge.proof = make_proof(identity_, kLeaderRole, m.hello, m.challenge);
+    m.challenge.proof = make_leader_proof(identity_, m.hello, m.challenge);
     m.state = State::kChallenged;
     return send_packet(m.socket, encode(m.challenge)).ok();
   }
@@ -222,7 +215,7 @@ class Leader {
   Result<bool> on_proof(Member& m, const Packet& packet) {
     LocalProof proof;
     if (!decode(packet, proof).ok()) return false;
-    if (!wire::equal_digests(proof.proof, make_proof(identity_, kRankRole, m.hello, m.challenge)))
+    if (!wire::equal_digests(proof.proof, make_rank_proof(identity_, m.hello, m.challenge)))
       return refuse(m, Errc::kUnauthenticated, "wrong job token");
     m.state = State::kArrived;
     if (m.hello.ranks != identity_.ranks) {
@@ -304,6 +297,7 @@ class Leader {
   Socket listener_;
   const Nanos deadline_;
   std::vector<Member> members_;
+  size_t refused_ = 0;  // connections of this user without a proof
 };
 
 // A rank that is not the leader.
@@ -313,24 +307,7 @@ class Follower {
       : identity_(identity), plan_(plan), socket_(std::move(socket)), deadline_(deadline) {}
 
   Result<void> run(const std::function<Result<void>(Segment)>& begin_watch) {
-    const PeerProcess leader = peer_of(socket_);
-    if (leader.user != ::geteuid())
-      return fail(Errc::kUnauthenticated, "process " + std::to_string(leader.id) + " of user " +
-                                              std::to_string(leader.user) +
-                                              " holds the socket of this session");
-    auto nonce = engine::make_nonce();
-    if (!nonce) return tl::unexpected(nonce.error());
-    const LocalHello hello{.rank = identity_.rank,
-                           .ranks = identity_.ranks,
-                           .has_token = identity_.token ? uint8_t{1} : uint8_t{0},
-                           .nonce = *nonce};
-    LocalChallenge challenge;
-    SLUICE_RETURN_IF_ERROR(send(hello));
-    SLUICE_RETURN_IF_ERROR(receive(challenge));
-    if (!wire::equal_digests(challenge.proof, make_proof(identity_, kLeaderRole, hello, challenge)))
-      return fail(Errc::kUnauthenticated,
-                  "process " + std::to_string(leader.id) + " does not hold the job token");
-    SLUICE_RETURN_IF_ERROR(send(LocalProof{make_proof(identity_, kRankRole, hello, challenge)}));
+    if (auto proved = prove(); !proved) return tl::unexpected(unproved(plan_, proved.error()));
     LocalSegment message;
     SLUICE_ASSIGN_OR_RETURN(packet, receive(message));
     LocalReady ready;
@@ -345,6 +322,28 @@ class Follower {
   }
 
  private:
+  // Leader and rank prove the token to each other.
+  Result<void> prove() {
+    const PeerProcess leader = peer_of(socket_);
+    if (leader.user != ::geteuid())
+      return fail(Errc::kUnauthenticated, "process " + std::to_string(leader.id) + " of user " +
+                                              std::to_string(leader.user) +
+                                              " holds the socket of this session");
+    auto nonce = engine::make_nonce();
+    if (!nonce) return tl::unexpected(nonce.error());
+    const LocalHello hello{.rank = identity_.rank,
+                           .ranks = identity_.ranks,
+                           .has_token = identity_.token ? uint8_t{1} : uint8_t{0},
+                           .nonce = *nonce};
+    LocalChallenge challenge;
+    SLUICE_RETURN_IF_ERROR(send(hello));
+    SLUICE_RETURN_IF_ERROR(receive(challenge));
+    if (!wire::equal_digests(challenge.proof, make_leader_proof(identity_, hello, challenge)))
+      return fail(Errc::kUnauthenticated,
+                  "process " + std::to_string(leader.id) + " does not hold the job token");
+    return send(LocalProof{make_rank_proof(identity_, hello, challenge)});
+  }
+
   Result<void> begin(Packet& packet, const std::function<Result<void>(Segment)>& begin_watch) {
     if (!packet.descriptor.valid()) return fail(Errc::kBadField, "the segment came without a descriptor");
     SLUICE_ASSIGN_OR_RETURN(segment, Segment::map(packet.descriptor.release(), plan_.geometry));
@@ -381,7 +380,8 @@ Result<void> meet(const engine::Identity& identity, const MeetingPlan& plan,
                   const std::function<Result<void>(Segment)>& begin_watch) {
   const Nanos deadline = monotonic_now() + plan.timeout;
   const Topology& t = plan.topology;
-  const std::string name = socket_name(identity.session, t.ranks_of[t.host_of[identity.rank]].front());
+  const std::string name =
+      meeting_socket_name(identity.session, t.ranks_of[t.host_of[identity.rank]].front());
   for (;;) {
     auto listener = listen_at(name, static_cast<int>(kMaxRanks));
     if (listener) return Leader(identity, plan, std::move(*listener), deadline).run(begin_watch);
@@ -389,7 +389,7 @@ Result<void> meet(const engine::Identity& identity, const MeetingPlan& plan,
     auto socket = connect_at(name);
     if (socket) return Follower(identity, plan, std::move(*socket), deadline).run(begin_watch);
     if (socket.error().code != Errc::kReset || monotonic_now() >= deadline)
-      return tl::unexpected(socket.error());
+      return tl::unexpected(unproved(plan, socket.error()));
     std::this_thread::sleep_for(std::chrono::nanoseconds(kRetry));
   }
 }

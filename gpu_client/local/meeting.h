@@ -31,6 +31,9 @@ struct MeetingPlan {
   Geometry geometry;
   Nanos timeout;
   int interrupt_fd = -1;  // readable: the ranks need not meet any more
+  // Where the ranks can do without meeting: whatever a leader says or does that has not proved the token is
+  // kUnauthenticated or kJoinTimeout.
+  bool may_fail = false;
 };
 
 // Blocks until all ranks of this host have come, at most for the timeout; succeeds or fails on all of them

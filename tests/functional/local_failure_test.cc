@@ -10,11 +10,9 @@
 #include <cstring>
 #include <fstream>
 
-#include "core/text_encoding.h"
 #include "gpu_client/local/packet_socket.h"
 #include "tests/functional/local_test_bed.h"
 #include "tests/support/temporary_file.h"
-#include "wire/sha256.h"
 
 namespace sluice::test {
 namespace {
@@ -413,67 +411,6 @@ TEST_F(LocalFailure, APacketIsReceivedFromAPeerThatClosedEarly) {
   const auto packet = local::receive_packet(*client);
   ASSERT_TRUE(packet.has_value() && packet->has_value());
   EXPECT_EQ((*packet)->bytes.size(), 7U);
-}
-
-// Whoever is at the session's socket first, but is no rank of it.
-TEST_F(LocalFailure, StrangersAtTheSocketAreIgnored) {
-  std::atomic<bool> done{false};
-  std::thread stranger([&] {
-    while (!done) {
-      // The leader's name is in /proc/net/unix, as for anybody.
-      std::ifstream sockets("/proc/net/unix");
-      for (std::string line; std::getline(sockets, line);) {
-        const size_t at = line.find("@sluice-");
-        if (at == std::string::npos) continue;
-        auto socket = local::connect_at(line.substr(at + 1));
-        if (!socket) continue;
-        for (const size_t size : {1UL, 40UL, 300UL})
-          static_cast<void>(local::send_packet(*socket, std::vector<std::byte>(size, std::byte{1})));
-      }
-    }
-  });
-  for (int i = 0; i < 20; ++i) {
-    SetUp();
-    run(3, [](uint32_t, sluice_session* s) {
-      std::vector<float> x(10, 1);
-      EXPECT_EQ(sum(s, x), SLUICE_OK);
-      EXPECT_EQ(x[9], 3);
-    });
-  }
-  done = true;
-  stranger.join();
-}
-
-TEST_F(LocalFailure, AnotherUserAtTheSocketIsRefused) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root: to become another user";
-  const sluice_options o = options_for(0, 2);
-  std::vector<std::byte> data;
-  for (const char c : std::string_view("sluice local session")) data.push_back(static_cast<std::byte>(c));
-  for (const uint8_t byte : o.session_id) data.push_back(static_cast<std::byte>(byte));
-  const wire::Digest digest = wire::sha256(data);
-  const std::string name = "sluice-0-" + sluice::hex_text(std::span(digest).first<16>()) + "-0";
-  std::array<int, 2> pipe{};
-  ASSERT_EQ(::pipe(pipe.data()), 0);
-  const pid_t squatter = ::fork();
-  if (squatter == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const bool is_other_user = ::setuid(65534) == 0;
-    const auto listener = local::listen_at(name, 4);
-    const char ready = is_other_user && listener ? 'y' : 'n';
-    static_cast<void>(::write(pipe[1], &ready, 1));
-    while (true) ::pause();
-  }
-  char ready = 0;
-  ASSERT_EQ(::read(pipe[0], &ready, 1), 1);
-  ASSERT_EQ(ready, 'y');
-  const Created c = create_session(o);
-  EXPECT_EQ(c.status, SLUICE_REFUSED);
-  EXPECT_EQ(c.error,
-            "process " + std::to_string(squatter) + " of user 65534 holds the socket of this session");
-  ::kill(squatter, SIGKILL);
-  ::waitpid(squatter, nullptr, 0);
-  ::close(pipe[0]);
-  ::close(pipe[1]);
 }
 
 }  // namespace
