@@ -134,7 +134,7 @@ def check_options(options: Options, rank: int, ranks: int) -> None:
     """Raises what would keep this rank from joining a session of the group, such as a key file that cannot be read: a subclass of
     sluice.Error, ImportError without libsluice, TypeError or ValueError."""
     library, o = _library.load(), options
-    read = session_options(library, None, os.urandom(16), {
+    read = session_options(library, present_reducers(), os.urandom(16), {  # a list that these replace may be gone
         "rank": rank, "ranks": ranks, "rendezvous": _ANYWHERE, "job": o.job, "tenant": o.tenant, "key_file": o.key_file, "token_file": o.token_file,
         "tls": o.tls, "tls_ca": o.tls_ca, "tls_cert": o.tls_cert, "tls_key": o.tls_key})
     stream_options(library, None, o.wire_dtype, {"wire_min_count": o.wire_min_count})
