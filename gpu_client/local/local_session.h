@@ -130,6 +130,12 @@ class LocalSession final : public engine::CollectiveSession {
   [[nodiscard]] Nanos operation_deadline() const noexcept;
   void end_here(Errc code, const std::string& text, Errc code_for_rails) noexcept;
   void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;
+  // The same for a failure of this rank: the others learn whose it is.
+  void end_by_own_failure(Errc code, const std::string& reason) noexcept;
+  // Leaves the reason to the other ranks of this host, unless there is one.
+  void tell_others(Errc code, const std::string& reason) noexcept;
+  // Why the session has ended, as told on this host: names the rank that failed, also if it is this one.
+  [[nodiscard]] std::string reason_for_others() const;
   [[nodiscard]] std::string describe(const Stage::Mismatch& mismatch) const;
   [[nodiscard]] std::string describe_oldest() const;
   [[nodiscard]] std::string describe_missing() const;

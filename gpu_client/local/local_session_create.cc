@@ -57,7 +57,7 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create(const engine::Session
     return session;
   }
   const Error error{session->code(), session->reason()};
-  agreement.give_up(error);
+  agreement.give_up({error.code, session->reason_for_others()});
   return session->record_failure(error);
 }
 
@@ -108,7 +108,7 @@ Result<void> LocalSession::confirm(Nanos deadline) {
     stall_meter_.forget();
     return {};
   }
-  end_for_all(status.code(), "the session could not begin", status.code());  // unless it has ended
+  end_by_own_failure(status.code(), "the session could not begin");  // unless it has ended
   return fail(code(), reason());
 }
 

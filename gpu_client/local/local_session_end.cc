@@ -47,9 +47,8 @@ void LocalSession::check_failures() noexcept {
     if (const FailureRecord& failure = segment_->failure();
         failure.state.load(std::memory_order_seq_cst) == FailureRecord::kSet) {
       const auto code = static_cast<Errc>(failure.code);
-      const std::string text(failure.text.data(), ::strnlen(failure.text.data(), failure.text.size()));
       const Errc known = is_known(code) && code != Errc::kOk ? code : Errc::kInternal;
-      end_here(known, engine::replace_control_characters(text), known);
+      end_here(known, reason_for_others(), known);
     } else if (end_latch_.code() == Errc::kOk) {
       check_peers();
     }
@@ -130,19 +129,43 @@ void LocalSession::end_here(Errc code, const std::string& text, Errc code_for_ra
 
 void LocalSession::end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept {
   if (end_latch_.code() != Errc::kOk) return;
-  FailureRecord& failure = segment_->failure();
-  uint32_t expected = FailureRecord::kNone;
-  if (failure.state.compare_exchange_strong(expected, FailureRecord::kWriting, std::memory_order_seq_cst)) {
-    failure.code = static_cast<uint32_t>(code_for_others);
-    const size_t length = std::min(reason.size(), failure.text.size() - 1);
-    std::copy_n(reason.begin(), length, failure.text.begin());
-    // A number that is cut is another one.
-    constexpr std::string_view kMore = "...";
-    if (length < reason.size()) std::ranges::copy(kMore, failure.text.begin() + length - kMore.size());
-    failure.state.store(FailureRecord::kSet, std::memory_order_seq_cst);
-  }
+  tell_others(code_for_others, reason);
   end_here(code, reason, code_for_others);
   stage_->wake_all();
+}
+
+void LocalSession::end_by_own_failure(Errc code, const std::string& reason) noexcept {
+  if (end_latch_.code() != Errc::kOk) return;
+  const Errc code_for_others = engine::code_for_peer(code);
+  // Here first: this rank's thread must not find what the others are told.
+  end_here(code, reason, code_for_others);
+  try {
+    tell_others(code_for_others, "rank " + std::to_string(rank()) + ": " + reason);
+  } catch (const std::exception&) {  // out of memory
+    tell_others(code_for_others, reason);
+  }
+  stage_->wake_all();
+}
+
+void LocalSession::tell_others(Errc code, const std::string& reason) noexcept {
+  FailureRecord& failure = segment_->failure();
+  uint32_t expected = FailureRecord::kNone;
+  if (!failure.state.compare_exchange_strong(expected, FailureRecord::kWriting, std::memory_order_seq_cst))
+    return;
+  failure.code = static_cast<uint32_t>(code);
+  const size_t length = std::min(reason.size(), failure.text.size() - 1);
+  std::copy_n(reason.begin(), length, failure.text.begin());
+  // A number that is cut is another one.
+  constexpr std::string_view kMore = "...";
+  if (length < reason.size()) std::ranges::copy(kMore, failure.text.begin() + length - kMore.size());
+  failure.state.store(FailureRecord::kSet, std::memory_order_seq_cst);
+}
+
+std::string LocalSession::reason_for_others() const {
+  const FailureRecord& failure = segment_->failure();
+  if (failure.state.load(std::memory_order_seq_cst) != FailureRecord::kSet) return reason();
+  return engine::replace_control_characters(
+      std::string(failure.text.data(), ::strnlen(failure.text.data(), failure.text.size())));
 }
 
 std::string LocalSession::describe(const Stage::Mismatch& m) const {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "gpu_client/engine/base/peer_error.h"
 #include "gpu_client/engine/session/session.h"
 #include "gpu_client/local/host_agreement.h"
 #include "gpu_client/local/local_session.h"
@@ -37,7 +38,7 @@ Result<void> LocalSession::join_rails(HostAgreement& agreement) {
   }
   show(nullptr);
   // The ranks of this host must not wait for a rail that does not come.
-  if (!joined) end_for_all(joined.error().code, joined.error().text, joined.error().code);
+  if (!joined) end_by_own_failure(joined.error().code, joined.error().text);
   // Whoever ends the session looks at this flag afterwards, and this thread at the end: one of them aborts.
   if (joined) are_rails_complete_.store(true, std::memory_order_seq_cst);
   if (code() == Errc::kOk) return {};
@@ -103,11 +104,13 @@ void LocalSession::check_rails() noexcept {
       const Errc code = rails_[rail]->code();
       if (code == Errc::kOk) continue;
       const std::string reason = "rail " + std::to_string(rail) + ": " + rails_[rail]->reason();
+      // Codes that are not sent are of this process, so the others cannot know them.
+      if (engine::code_for_peer(code) != code) return end_by_own_failure(code, reason);
       return end_for_all(code, code == Errc::kMismatch ? describe_oldest() + "; " + reason : reason, code);
     }
     // The rail lives, but has refused a piece.
     if (const Errc code = stage_->rail_status().code(); code != Errc::kOk)
-      end_for_all(code, "a rail refused a piece: " + std::string(to_string(code)), code);
+      end_by_own_failure(code, "a rail refused a piece: " + std::string(to_string(code)));
   } catch (const std::exception&) {  // out of memory for the text
     end_for_all(Errc::kExhausted, {}, Errc::kExhausted);
   }

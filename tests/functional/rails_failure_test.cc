@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -77,6 +78,24 @@ TEST_F(RailsFailure, ARankThatCannotJoinItsRailIsNamedOnAllRanks) {
       expect_no_session({0, 0, 1, 1, 2}, reducers, culprit, spoil, "window", false);
     }
   }
+}
+
+// As where one rank has too few descriptors. It knows that the failure is its own.
+TEST_F(RailsFailure, AnErrorOfOneRankOnlyIsNotThatOfTheOthers) {
+  const auto create = [](uint32_t rank, sluice_options& o) {
+    if (rank == 1) stop_at({{SYS_epoll_create1}}, SECCOMP_RET_ERRNO | EMFILE);
+    const Created c = create_session(o);
+    const std::string failure = "cannot wait for the other ranks: Too many open files";
+    if (rank == 1) {
+      EXPECT_EQ(c.status, SLUICE_SYSTEM);
+      EXPECT_EQ(c.error, failure);
+    } else {
+      EXPECT_EQ(c.status, SLUICE_LOST) << "rank " << rank;
+      EXPECT_THAT(c.error, ::testing::ContainsRegex("rank 1( \\([^)]*\\))?: " + failure)) << "rank " << rank;
+    }
+    return 0;
+  };
+  run_ranks({0, 0, 1, 1}, 2, create);
 }
 
 // Whatever host a rank is on, and whatever its rail's reducers call it.
