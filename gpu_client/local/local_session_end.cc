@@ -76,6 +76,9 @@ void LocalSession::check_peers() {
   uint32_t missing = 0;
   const auto has_left = [this](uint32_t peer) { return watch_->state(peer) == PeerState::kLeft; };
   if (stage_->oldest() != nullptr && stage_->count_missing(missing, has_left) > 0) {
+    // A rank that ends the session says so before it leaves.
+    if (segment_->failure().state.load(std::memory_order_seq_cst) == FailureRecord::kSet)
+      return check_failures();
     return end_here(Errc::kRankLeft,
                     name_of(missing) + " left the session; rank " + std::to_string(rank()) + " continued",
                     Errc::kRankLeft);

@@ -237,7 +237,7 @@ TEST_F(LocalFailure, AnOperationTimesOutAndNamesWhoIsMissing) {
 }
 
 TEST_F(LocalFailure, StatisticsNameTheLateRankAndACloseHasADeadline) {
-  std::atomic<int> closed{0};
+  std::atomic<int> seen{0}, closed{0};
   each_rank(3, [&](uint32_t rank) {
     sluice_options o = options_for(rank, 3);
     o.linger_ms = 100;
@@ -258,6 +258,8 @@ TEST_F(LocalFailure, StatisticsNameTheLateRankAndACloseHasADeadline) {
       return stats.missing_ranks == 1 && stats.missing_rank == 0 && stats.waited_ms >= 20;
     }));
     EXPECT_EQ(sluice_wait(c.session, request, 1), SLUICE_TIMEOUT);
+    ++seen;
+    EXPECT_TRUE(eventually([&] { return seen == 2; }));
     // The first to close ends the session for the other one.
     EXPECT_THAT(sluice_session_close(c.session), AnyOf(SLUICE_TIMEOUT, SLUICE_LOST));
     ++closed;
