@@ -68,7 +68,7 @@ TEST(Pattern, SumsOfHostsAreExact) {
         const uint32_t ranks = 2 * of_host;
         const Pattern pattern(dtype, op, ranks, 5);
         const size_t bytes = kCount * wire::size_of(dtype);
-        const auto fold = [&](Op with, std::vector<std::vector<std::byte>> sources) {
+        const auto fold = [&](Op with, const std::vector<std::vector<std::byte>>& sources) {
           std::vector<std::byte> out(bytes);
           std::vector<const std::byte*> pointers;
           for (const auto& s : sources) pointers.push_back(s.data());
