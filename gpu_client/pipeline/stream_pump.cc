@@ -51,12 +51,7 @@ void StreamPump::submit(NetworkOperation network) {
     out_ready_.notify_one();
     return;
   }
-  is_starting_ = true;
-  lock.unlock();
-  start_reduction(current.front());
-  lock.lock();
-  is_starting_ = false;
-  in_.splice(in_.end(), current);
+  start_unlocked(lock, current);
   lock.unlock();
   in_ready_.notify_one();
 }
@@ -131,14 +126,19 @@ void StreamPump::run_out() noexcept {
                     [this] { return closing_ || (!out_.empty() && in_.size() < kMaxSessionOperations); });
     if (out_.empty()) return;
     current.splice(current.begin(), out_, out_.begin());
-    is_starting_ = true;
-    lock.unlock();
-    start_reduction(current.front());
-    lock.lock();
-    is_starting_ = false;
-    in_.splice(in_.end(), current);
+    start_unlocked(lock, current);
     in_ready_.notify_one();
   }
+}
+
+void StreamPump::start_unlocked(std::unique_lock<std::mutex>& lock,
+                                std::list<NetworkOperation>& current) noexcept {
+  is_starting_ = true;
+  lock.unlock();
+  start_reduction(current.front());
+  lock.lock();
+  is_starting_ = false;
+  in_.splice(in_.end(), current);
 }
 
 void StreamPump::start_reduction(NetworkOperation& network) noexcept {

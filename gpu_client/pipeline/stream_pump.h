@@ -94,6 +94,8 @@ class StreamPump {
  private:
   void run_out() noexcept;
   void run_in() noexcept;
+  // Starts the only operation of `current`, without the lock, and moves it to in_.
+  void start_unlocked(std::unique_lock<std::mutex>& lock, std::list<NetworkOperation>& current) noexcept;
   void start_reduction(NetworkOperation& network) noexcept;
   // Returns whether a caller may be waiting for the completion.
   [[nodiscard]] bool complete(NetworkOperation& network) noexcept;
