@@ -249,7 +249,7 @@ void ChunkScheduler::end_with(uint32_t lane, Errc code) noexcept {
 
 void ChunkScheduler::result_received(uint32_t lane, bool losses, uint64_t bytes) noexcept {
   if (losses && lane != clock_lane_) packet_loss_seen();
-  inflight_limit_.result(lane == clock_lane_, losses, bytes, now_);
+  if (makes_trials()) inflight_limit_.result(lane == clock_lane_, losses, bytes, now_);
 }
 
 void ChunkScheduler::packet_loss_seen() noexcept {

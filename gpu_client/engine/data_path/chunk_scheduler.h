@@ -59,9 +59,10 @@ class ChunkScheduler {
     uint32_t slot_bytes = 0;
     uint64_t incarnation = 0;
     bool payload_crc = true;
-    bool keep_results = true;     // false: a result cannot be sent to a rank again
-    bool fault_tolerant = false;  // resume connections and change views; needs keep_results
-    bool limit_inflight = true;   // apply InflightLimit; false: always W chunks in flight
+    bool keep_results = true;                     // false: a result cannot be sent to a rank again
+    bool fault_tolerant = false;                  // resume connections and change views; needs keep_results
+    bool limit_inflight = true;                   // apply InflightLimit; false: always W chunks in flight
+    SharedInflightLimit* shared_limit = nullptr;  // instead of an own one; outlives the scheduler
     // The first lane connection to serve has this index, so that ranks do not all start at the first reducer.
     uint32_t rank = 0;
     uint32_t ranks = 0;               // of the session; StragglerStats ignores ranks beyond
@@ -200,7 +201,17 @@ class ChunkScheduler {
   // The open operation that contains the chunk, or kNoOperation. Not for every frame.
   [[nodiscard]] uint32_t operation_of(uint64_t chunk) const noexcept;
   void chunk_done(uint32_t op) noexcept;
-  [[nodiscard]] InflightLimit& inflight_limit() noexcept { return inflight_limit_; }
+  [[nodiscard]] uint32_t inflight_limit() const noexcept {
+    return options_.shared_limit != nullptr ? options_.shared_limit->limit() : inflight_limit_.limit();
+  }
+  // Whether this scheduler finds the limit.
+  [[nodiscard]] bool makes_trials() const noexcept {
+    return options_.limit_inflight && options_.shared_limit == nullptr;
+  }
+  void note_limited() noexcept {
+    if (options_.shared_limit != nullptr) return options_.shared_limit->note_limited();
+    inflight_limit_.note_limited();
+  }
   // Lane connections with chunks in the current view, and whether all have as many of them.
   [[nodiscard]] uint32_t connections_in_use() const noexcept { return connections_in_use_; }
   [[nodiscard]] bool has_equal_shares() const noexcept { return has_equal_shares_; }

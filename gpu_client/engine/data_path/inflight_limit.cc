@@ -5,8 +5,8 @@
 
 namespace sluice::engine {
 
-InflightLimit::InflightLimit(uint32_t most) noexcept
-    : most_(std::max(most, 1U)), limit_(std::min(kFirst, most_)), accepted_(limit_) {
+InflightLimit::InflightLimit(uint32_t most, uint32_t first) noexcept
+    : most_(std::max(most, 1U)), limit_(std::min(first, most_)), accepted_(limit_) {
   enter(Phase::kBefore, measure());
 }
 

@@ -22,6 +22,7 @@
 // A measurement in which the limit never stopped a chunk is not used.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "core/units.h"
@@ -51,7 +52,7 @@ class InflightLimit {
   static constexpr uint32_t kMostFailedTrials = 5;
 
   // `most` is the largest number of slots granted on a connection.
-  explicit InflightLimit(uint32_t most) noexcept;
+  explicit InflightLimit(uint32_t most, uint32_t first = kFirst) noexcept;
 
   // Dense chunks in flight per connection. More chunks may be in flight if their zero blocks do not travel.
   [[nodiscard]] uint32_t limit() const noexcept { return limit_; }
@@ -102,6 +103,25 @@ class InflightLimit {
   Nanos time_ = 0;
   uint64_t total_ = 0;
   double expected_ = 0;  // bytes of a whole trial, as in the phase before
+};
+
+// The limit of several sessions that share the links of their hosts. Trials of their own would mislead: one
+// session gains at the others' expense, until all of them fill the queues. So whoever sees the results of all
+// sessions makes the trials. Any thread.
+class SharedInflightLimit {
+ public:
+  explicit SharedInflightLimit(uint32_t limit) noexcept : limit_(limit) {}
+  [[nodiscard]] uint32_t limit() const noexcept { return limit_.load(std::memory_order_relaxed); }
+  void set(uint32_t limit) noexcept { limit_.store(limit, std::memory_order_relaxed); }
+  void note_limited() noexcept { was_limited_.store(true, std::memory_order_relaxed); }
+  // Whether the limit has stopped a chunk since the last call.
+  [[nodiscard]] bool take_limited() noexcept {
+    return was_limited_.exchange(false, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<uint32_t> limit_;
+  std::atomic<bool> was_limited_{false};
 };
 
 }  // namespace sluice::engine

@@ -159,7 +159,7 @@ bool LaneConnection::is_limited() const noexcept {
   if (outstanding() >= options_.slots) return true;
   if (!scheduler_.options().limit_inflight) return false;
   // The limit is for bytes: more chunks are in flight if their zero blocks do not travel.
-  const uint64_t limit = uint64_t{scheduler_.inflight_limit().limit()} * chunks_for_dense() / kDense;
+  const uint64_t limit = uint64_t{scheduler_.inflight_limit()} * chunks_for_dense() / kDense;
   if (scheduler_.has_equal_shares()) return outstanding() >= limit;
   // A limit for each connection would let those with small shares run ahead, and leave the others to finish
   // the operation alone. So all connections together keep to a window of consecutive chunks.
@@ -169,8 +169,7 @@ bool LaneConnection::is_limited() const noexcept {
 // When the slots are used up by chunks without their zero blocks, the limit is not reached: a trial of
 // another limit would show nothing, or a gain that dense chunks pay with lost packets.
 void LaneConnection::note_limited() noexcept {
-  if (outstanding() < options_.slots || chunks_for_dense() == kDense)
-    scheduler_.inflight_limit().note_limited();
+  if (outstanding() < options_.slots || chunks_for_dense() == kDense) scheduler_.note_limited();
 }
 
 size_t LaneConnection::put_next() noexcept {
@@ -270,8 +269,7 @@ Status LaneConnection::put_chunk(uint64_t sequence, const ChunkRecord& r) noexce
   if (accepts_sparse(r)) h.flags |= wire::kFlagAcceptsSparse;
   if (r.done && !r.sends_again) h.flags |= wire::kFlagKept;
   if (sequence < next_sequence_ || r.chunk < scheduler_.resend_until()) h.flags |= wire::kFlagResent;
-  if (scheduler_.options().limit_inflight && loss_detector_.has_new_losses(*endpoint_))
-    scheduler_.packet_loss_seen();
+  if (scheduler_.makes_trials() && loss_detector_.has_new_losses(*endpoint_)) scheduler_.packet_loss_seen();
   if (flag_packet_loss_) h.flags |= wire::kFlagLosses;
   std::array<std::byte, 3 * wire::kSmallExtensionBytes> extensions;
   const std::span area(extensions);

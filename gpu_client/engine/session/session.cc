@@ -102,6 +102,7 @@ Result<void> Session::begin(Membership& membership) {
   o.payload_crc = options_.payload_crc;
   o.keep_results = options_.keep_results;
   o.fault_tolerant = membership.fault_tolerant;
+  o.shared_limit = options_.inflight_limit;
   o.rank = options_.join.identity.rank;
   o.ranks = options_.join.identity.ranks;
   o.begin = monotonic_now();

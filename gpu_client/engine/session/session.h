@@ -43,6 +43,7 @@ struct SessionOptions {
   bool device_memory = false;  // register_device_memory() is allowed
   Nanos op_timeout = 0;        // 0: none
   Nanos linger = 5 * kSecond;
+  SharedInflightLimit* inflight_limit = nullptr;  // of the sessions on the same links; outlives the session
   // Besides those for SLUICE_TRACE and SLUICE_BITS, and called before them. Each costs time for every chunk.
   OperationObservers observers;
 };

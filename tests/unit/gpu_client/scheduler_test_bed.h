@@ -165,6 +165,7 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
     bool payload_crc = true;
     bool keep_results = true;
     bool limit_inflight = false;
+    SharedInflightLimit* shared_limit = nullptr;
     bool fault_tolerant = false;
     bool sparse = false;
     std::vector<uint32_t> placement{};      // empty: round robin
@@ -180,6 +181,7 @@ class SchedulerTestBed final : public ChunkScheduler::Listener {
     o.payload_crc = shape.payload_crc;
     o.keep_results = shape.keep_results;
     o.limit_inflight = shape.limit_inflight;
+    o.shared_limit = shape.shared_limit;
     o.fault_tolerant = shape.fault_tolerant;
     o.rank = shape.rank;
     o.ranks = kRanks;
