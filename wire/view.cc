@@ -64,10 +64,10 @@ std::vector<double> split_shares(const View& view) {
   return shares;
 }
 
-uint32_t usual_slot_bytes(const View& view, size_t ranks) noexcept {
+uint32_t usual_slot_bytes(const View& view, size_t ranks, uint32_t rails = 1) noexcept {
   uint32_t lane_connections = 0;
   for (const ViewReducer& r : view.reducers) lane_connections += r.lanes;
-  return slot_bytes_for(static_cast<uint32_t>(ranks), lane_connections);
+  return slot_bytes_for(static_cast<uint32_t>(ranks), lane_connections, rails);
 }
 
 // One period of turns of the reducers.
@@ -106,8 +106,8 @@ uint64_t view_hash(const View& view) {
   return load_le<uint64_t>(std::as_bytes(std::span(d)).data());
 }
 
-uint32_t default_slot_bytes(const View& view, uint32_t ranks) noexcept {
-  const uint32_t usual = usual_slot_bytes(view, ranks);
+uint32_t default_slot_bytes(const View& view, uint32_t ranks, uint32_t rails) noexcept {
+  const uint32_t usual = usual_slot_bytes(view, ranks, rails);
   if (view.worker_rates.empty()) return usual;
   const uint64_t others = std::max(ranks, 2U) - 1;
   const uint64_t queue = std::ranges::min(view.worker_rates) / 8 / kQueuesPerSecond;

@@ -54,11 +54,16 @@ inline constexpr uint32_t kMaxWindowBytes = 256 * kMiB;
 
 // Default slot size: a power of two, at least 16 KiB. The chunks that arrive at once total 128 KiB, which
 // fits a switch queue and the cache of a core. Counted are one chunk of each rank at one reducer, or one
-// chunk on each lane connection of a rank, whichever is more.
-[[nodiscard]] constexpr uint32_t slot_bytes_for(uint32_t ranks, uint32_t lane_connections) noexcept {
-  const uint64_t at_once = ranks > lane_connections ? ranks : lane_connections;
+// chunk on each lane connection of a rank, whichever is more. Of several rails on the same links each counts,
+// for 256 KiB and at least 8 KiB: they begin with one chunk in flight on a connection, other sessions with
+// two.
+[[nodiscard]] constexpr uint32_t slot_bytes_for(uint32_t ranks, uint32_t lane_connections,
+                                                uint32_t rails = 1) noexcept {
+  const uint64_t at_once = uint64_t{rails} * (ranks > lane_connections ? ranks : lane_connections);
+  const uint32_t least = rails > 1 ? 8 * kKiB : 16 * kKiB;
+  const uint32_t total = rails > 1 ? 256 * kKiB : 128 * kKiB;
   uint32_t bytes = 128 * kKiB;
-  while (bytes > 16 * kKiB && bytes * at_once > 128 * kKiB) bytes /= 2;
+  while (bytes > least && bytes * at_once > total) bytes /= 2;
   return bytes;
 }
 
@@ -72,7 +77,7 @@ inline constexpr uint32_t kMaxWindowBytes = 256 * kMiB;
 // Default slot size of a session with this view. With link rates: as many bytes as let two chunks on each of
 // a rank's connections, contributions and results, pass the slowest worker's link in 10 ms, which the queue
 // of a switch port holds; a power of two, at least slot_bytes_for() and at most 64 KiB.
-[[nodiscard]] uint32_t default_slot_bytes(const View& view, uint32_t ranks) noexcept;
+[[nodiscard]] uint32_t default_slot_bytes(const View& view, uint32_t ranks, uint32_t rails = 1) noexcept;
 
 // Bounds of the chunk size of a session.
 struct ChunkSizes {

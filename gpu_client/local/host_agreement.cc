@@ -274,7 +274,10 @@ Result<void> HostAgreement::reserve_rails() {
   colocated::LocalReducerRequest rail_memory;
   rail_memory.ranks = hosts;
   rail_memory.window_bytes = options_->window_bytes;
-  rail_memory.slot_bytes = options_->slot_bytes;
+  rail_memory.slot_bytes =
+      options_->slot_bytes != 0
+          ? options_->slot_bytes
+          : std::min(wire::slot_bytes_for(hosts, 1, topology_.rails), options_->window_bytes);
   return reducer_->reserve(rail_memory, rails);
 }
 

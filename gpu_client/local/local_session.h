@@ -97,7 +97,7 @@ class LocalSession final : public engine::CollectiveSession {
   // local_session_rails.cc
   [[nodiscard]] Result<void> join_rails(HostAgreement& agreement);
   [[nodiscard]] Result<void> join_rail(uint32_t rail, HostAgreement& agreement, const EarlyEnd& early_end);
-  [[nodiscard]] engine::SessionOptions rail_options(uint32_t rail) const;
+  [[nodiscard]] engine::SessionOptions rail_options(uint32_t rail);
   void abort_rails(Errc code, const std::string& reason) noexcept;
   void check_rails() noexcept;
   // What this rank's rails wait for. Its ranks are hosts; `rail` is the one that waits.

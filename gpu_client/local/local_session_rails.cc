@@ -75,7 +75,7 @@ void LocalSession::abort_rails(Errc code, const std::string& reason) noexcept {
   }
 }
 
-engine::SessionOptions LocalSession::rail_options(uint32_t rail) const {
+engine::SessionOptions LocalSession::rail_options(uint32_t rail) {
   engine::SessionOptions o = options_;
   std::string name = "sluice rail " + std::to_string(rail) + " of ";
   name.append(o.join.identity.session.bytes.begin(), o.join.identity.session.bytes.end());
@@ -93,6 +93,7 @@ engine::SessionOptions LocalSession::rail_options(uint32_t rail) const {
   o.device_memory = false;
   o.op_timeout = 0;     // this session has one of its own
   o.observers.clear();  // the same
+  o.inflight_limit = &stage_->rail_limit();
   return o;
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/assert.h"
+#include "core/clock.h"
 #include "gpu_client/local/futex.h"
 #include "reducer/kernels/fold.h"
 #include "wire/dtype.h"
@@ -213,6 +214,11 @@ bool Stage::consume() noexcept {
     ++done_index_;
     counters_.operations.fetch_add(1, std::memory_order_relaxed);
     end(p.op, Errc::kOk);
+  }
+  if (!rails_.empty()) {
+    const Nanos now = monotonic_now();
+    rail_limit_.piece_ended(p.place.length, now);
+    if (done_index_ == submitted_.load(std::memory_order_acquire)) rail_limit_.idle(now);
   }
   return true;
 }

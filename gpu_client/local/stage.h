@@ -34,6 +34,7 @@
 #include "core/units.h"
 #include "gpu_client/engine/data_path/op_table.h"
 #include "gpu_client/engine/session/collective_session.h"
+#include "gpu_client/local/rail_limit.h"
 #include "gpu_client/local/recorder.h"
 #include "gpu_client/local/segment.h"
 #include "gpu_client/local/topology.h"
@@ -64,6 +65,8 @@ class Stage final : engine::EndListener {
 
   // Before the first operation that shall be recorded. `recorder` outlives the object.
   void set_recorder(Recorder* recorder) noexcept { recorder_ = recorder; }
+  // For the SessionOptions of the rails.
+  [[nodiscard]] engine::SharedInflightLimit& rail_limit() noexcept { return rail_limit_.shared(); }
   // The same for the begin and end of operations in the black box.
   void set_black_box(const blackbox::EventSource& events) noexcept { blackbox_ = events; }
   // Adds an open operation. The table's capacity bounds their number.
@@ -207,6 +210,7 @@ class Stage final : engine::EndListener {
   std::array<const std::byte*, kMaxRanks> sources_{};  // of the piece that is summed
   std::optional<Mismatch> mismatch_;
   Status rail_status_;
+  RailLimit rail_limit_;
   Counters counters_;
   Recorder* recorder_ = nullptr;
   std::optional<blackbox::EventSource> blackbox_;

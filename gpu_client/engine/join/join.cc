@@ -137,7 +137,8 @@ class JoinProcedure {
   // The slot size that every rank computes by itself when the user asked for none.
   [[nodiscard]] uint32_t default_slot_bytes() const noexcept {
     uint32_t bytes =
-        std::min(wire::default_slot_bytes(membership_.view, identity_.ranks), options_.window_bytes);
+        std::min(wire::default_slot_bytes(membership_.view, identity_.ranks, options_.colocation.rails),
+                 options_.window_bytes);
     for (const Handshake& g : handshakes_) bytes = std::min(bytes, g.welcome.max_slot_bytes);
     return static_cast<uint32_t>(bytes / kCacheLine * kCacheLine);
   }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "gpu_client/local/rail_limit.h"
+
 namespace sluice::engine {
 namespace {
 
@@ -118,6 +120,27 @@ TEST(InflightLimit, RisesOnAllRanksAtOnce) {
     for (InflightLimit& p : ranks) p.idle(now);
   }
   for (const InflightLimit& p : ranks) EXPECT_EQ(p.limit(), 16U);
+}
+
+// The limit of a host's rails. Its ranks hear from a shared limit whether it stopped a chunk.
+TEST(RailLimit, BeginsWithOneAndRisesOnlyWhereMoreGains) {
+  const auto limit_after = [](int operations, uint32_t enough) {
+    local::RailLimit rails;
+    EXPECT_EQ(rails.shared().limit(), 1U);
+    Nanos now = kSecond;
+    for (int i = 0; i < operations; ++i) {
+      now += kSecond;
+      for (int piece = 0; piece < 1024; ++piece) {
+        rails.shared().note_limited();
+        now += kMillisecond / std::min(rails.shared().limit(), enough);
+        rails.piece_ended(1000, now);
+      }
+      rails.idle(now);
+    }
+    return rails.shared().limit();
+  };
+  EXPECT_EQ(limit_after(40, 1), 1U);
+  EXPECT_EQ(limit_after(40, 16), 16U);
 }
 
 // A queue overflows from 8 chunks on, and every result then takes a hundred times as long. Such a trial

@@ -94,6 +94,16 @@ TEST(SlotBytes, LimitSimultaneousChunksTo128KiB) {
   EXPECT_EQ(slot_bytes_for(2048, 64), 16 * kKiB);
 }
 
+TEST(SlotBytes, CountAllRailsOnTheSameLinks) {
+  EXPECT_EQ(slot_bytes_for(4, 4, 1), 32 * kKiB);
+  EXPECT_EQ(slot_bytes_for(4, 4, 2), 32 * kKiB);
+  EXPECT_EQ(slot_bytes_for(4, 4, 4), 16 * kKiB);
+  EXPECT_EQ(slot_bytes_for(4, 4, 8), 8 * kKiB);
+  EXPECT_EQ(slot_bytes_for(2, 1, 2), 64 * kKiB);
+  EXPECT_EQ(slot_bytes_for(2048, 64, 64), 8 * kKiB);
+  EXPECT_EQ(default_slot_bytes({}, 4, 8), 8 * kKiB);
+}
+
 // A view with co-located reducers of one lane each.
 View view_with_rates(std::vector<uint64_t> rates) {
   View view;
