@@ -81,7 +81,9 @@ std::string Segment::describe_error(int error) const {
 }
 
 Result<void> Segment::map_memory() noexcept {
-  void* const memory = ::mmap(nullptr, layout_.end, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  // Else the first operations would take several times as long: a page fault of each rank for each page.
+  constexpr int kFlags = MAP_SHARED | MAP_POPULATE;
+  void* const memory = ::mmap(nullptr, layout_.end, PROT_READ | PROT_WRITE, kFlags, descriptor_, 0);
   if (memory == MAP_FAILED) return fail(Errc::kSystem, "cannot map " + describe_error(errno));
   memory_ = static_cast<std::byte*>(memory);
   ::madvise(memory_, layout_.end, MADV_DONTFORK);  // a child of fork() would keep the memory for nothing
