@@ -30,27 +30,18 @@ void Recorder::piece_ended(uint32_t op) noexcept {
 }
 
 void Recorder::operation_ended(uint32_t op, Errc status) noexcept {
-  const engine::Operation& o = table_[op];
   const Times& t = times(op);
   const Nanos now = monotonic_now();
-  // In the order of their numbers, so the next one is the oldest.
-  engine::OperationRecord record{.handle = table_.handle_of(op),
-                                 .op_id = o.op_id,
-                                 .bytes = o.bytes,
-                                 .count = o.request.count,
-                                 .kind = o.request.kind,
-                                 .dtype = o.request.dtype,
-                                 .op = o.request.op,
-                                 .status = status,
-                                 .oldest_open = o.op_id + 1,
-                                 .issued = o.request.issued,
-                                 .first_put = t.first_arrival,
-                                 .last_put = t.last_arrival,
-                                 .first_result = t.first_end,
-                                 .done = now,
-                                 .chunks = t.pieces};
-  record.parts.in_window = (t.first_arrival != 0 ? t.first_arrival : now) - o.request.issued;
-  record.parts.on_wire = now - o.request.issued - record.parts.in_window;
+  engine::OperationRecord record = engine::begin_record(table_, op);
+  record.status = status;
+  record.oldest_open = record.op_id + 1;  // operations end in the order of their numbers
+  record.first_put = t.first_arrival;
+  record.last_put = t.last_arrival;
+  record.first_result = t.first_end;
+  record.done = now;
+  record.chunks = t.pieces;
+  record.parts.in_window = (t.first_arrival != 0 ? t.first_arrival : now) - record.issued;
+  record.parts.on_wire = now - record.issued - record.parts.in_window;
   const std::span<const std::byte> result =
       status == Errc::kOk ? table_.result(op, rank_) : std::span<const std::byte>();
   for (const auto& observer : observers_) observer->on_operation_ended(record, result);

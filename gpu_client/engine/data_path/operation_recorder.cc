@@ -11,6 +11,19 @@
 
 namespace sluice::engine {
 
+OperationRecord begin_record(const OpTable& table, uint32_t operation) noexcept {
+  const Operation& o = table[operation];
+  return {.handle = table.handle_of(operation),
+          .op_id = o.op_id,
+          .bytes = o.bytes,
+          .count = o.request.count,
+          .kind = o.request.kind,
+          .dtype = o.request.dtype,
+          .op = o.request.op,
+          .on_device = o.request.on_device,
+          .issued = o.request.issued};
+}
+
 OperationRecorder::OperationRecorder(ChunkScheduler& scheduler, OperationObservers observers, Rank rank,
                                      uint32_t ranks)
     : scheduler_(scheduler),
@@ -31,18 +44,9 @@ void OperationRecorder::add_reducer(const std::string& name, uint32_t lanes) {
 
 OperationRecorder::Measurement& OperationRecorder::measurement(uint32_t operation) noexcept {
   Measurement& m = measurements_[operation];
-  const Operation& o = scheduler_.table()[operation];
-  if (m.generation == o.generation) return m;
-  m = {.generation = o.generation,
-       .record = {.handle = scheduler_.table().handle_of(operation),
-                  .op_id = o.op_id,
-                  .bytes = o.bytes,
-                  .count = o.request.count,
-                  .kind = o.request.kind,
-                  .dtype = o.request.dtype,
-                  .op = o.request.op,
-                  .on_device = o.request.on_device,
-                  .issued = o.request.issued}};
+  const OpTable& table = scheduler_.table();
+  const uint32_t generation = table[operation].generation;
+  if (m.generation != generation) m = {.generation = generation, .record = begin_record(table, operation)};
   return m;
 }
 

@@ -25,6 +25,9 @@ class ChunkScheduler;
 
 using OperationObservers = std::vector<std::shared_ptr<OperationObserver>>;
 
+// The record of an open operation, without what is measured of it.
+[[nodiscard]] OperationRecord begin_record(const OpTable& table, uint32_t operation) noexcept;
+
 class OperationRecorder {
  public:
   // `scheduler` outlives the recorder. `rank` of `ranks` is this one.
