@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "gpu_client" / "python"
+# Runs a command with another /etc/hosts and another host name: HOSTS NAME COMMAND...
+AS_HOST = 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"'
 sys.path.insert(0, str(ROOT / "tests" / "functional"))
 
 import sluice_process  # noqa: E402
@@ -138,6 +140,36 @@ class ReducerTest(PackageTest):
 
     def session(self, **options):
         return self.session_with(self.address, **options)
+
+
+class TwoHostsTest(PackageTest):
+    """Two network namespaces stand for hosts, with the addresses 10.11.12.1 and 10.11.12.2, fe80::1 and fe80::2 at eth0. Needs root."""
+
+    def setUp(self):
+        super().setUp()
+        self.hosts = [f"sluice-python-{os.getpid()}-{index}" for index in range(2)]
+        for host in self.hosts:
+            ip("netns", "add", host)
+            self.addCleanup(ip, "netns", "del", host)
+            ip("link", "set", "lo", "up", host=host)
+        ip("link", "add", "eth0", "netns", self.hosts[0], "type", "veth", "peer", "name", "eth0", "netns", self.hosts[1])
+        for index, host in enumerate(self.hosts):
+            ip("address", "add", f"10.11.12.{index + 1}/24", "dev", "eth0", host=host)
+            ip("address", "add", f"fe80::{index + 1}/64", "dev", "eth0", "nodad", host=host)
+            ip("link", "set", "eth0", "up", host=host)
+
+    def start_on_host(self, index, name, hosts_file, arguments, environment):
+        """Starts a process of this interpreter on a host that calls itself `name` and has another /etc/hosts; the end of the test kills it."""
+        process = subprocess.Popen(["nsenter", f"--net=/run/netns/{self.hosts[index]}", "unshare", "--mount", "--uts", "sh", "-c", AS_HOST, hosts_file, name,
+                                    sys.executable, "-B", *map(str, arguments)],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        self.addCleanup(kill, process)
+        return process
+
+
+def ip(*arguments, host=None):
+    """Runs ip, in the network namespace `host` if it is given."""
+    subprocess.run(["ip", *(["-n", host] if host else []), *arguments], check=True, timeout=10)
 
 
 def kill(process):

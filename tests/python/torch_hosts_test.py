@@ -8,44 +8,25 @@ import sys
 import unittest
 from pathlib import Path
 
-from package_test_bed import ROOT, PackageTest, kill, main, variables
+from package_test_bed import ROOT, TwoHostsTest, ip, main, variables
 
 sys.path.insert(0, str(ROOT / "tests/capabilities"))
 
 from capabilities import enter_namespaces, require  # noqa: E402
 
 RANK = Path(__file__).with_name("torch_conformance_rank.py")
-# Runs a command with another /etc/hosts and another host name: HOSTS NAME COMMAND...
-AS_HOST = 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"'
 
-
-def ip(*arguments, host=None):
-    subprocess.run(["ip", *(["-n", host] if host else []), *arguments], check=True, timeout=10)
-
-
-class TorchHosts(PackageTest):
+class TorchHosts(TwoHostsTest):
     def setUp(self):
         super().setUp()
-        self.hosts = [f"sluice-torch-{os.getpid()}-{index}" for index in range(2)]
         self.file = self.write("hosts", "127.0.0.1 localhost\n127.0.1.1 worker\n")
         for host in self.hosts:
-            ip("netns", "add", host)
-            self.addCleanup(ip, "netns", "del", host)
-            ip("link", "set", "lo", "up", host=host)
-        ip("link", "add", "eth0", "netns", self.hosts[0], "type", "veth", "peer", "name", "eth0", "netns", self.hosts[1])
-        for index, host in enumerate(self.hosts):
-            ip("address", "add", f"10.11.12.{index + 1}/24", "dev", "eth0", host=host)
-            ip("address", "add", f"fe80::{index + 1}/64", "dev", "eth0", "nodad", host=host)
-            ip("link", "set", "eth0", "up", host=host)
             ip("route", "add", "default", "dev", "eth0", host=host)
 
     def start_host(self, index, **extra):
         environment = {name: value for name, value in variables(WORLD_SIZE="2", RANK=str(index), SLUICE_REDUCERS="none", **extra).items()
                        if name != "GLOO_SOCKET_IFNAME"}
-        process = subprocess.Popen(["nsenter", f"--net=/run/netns/{self.hosts[index]}", "unshare", "--mount", "--uts", "sh", "-c", AS_HOST, self.file, "worker",
-                                    sys.executable, "-B", RANK, "sluice", "once"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-        self.addCleanup(kill, process)
-        return process
+        return self.start_on_host(index, "worker", self.file, [RANK, "sluice", "once"], environment)
 
     def meet(self, **extra):
         self.assertEqual(self.outputs([self.start_host(index, **extra) for index in range(2)]), ["0\n"] * 2)
