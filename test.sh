@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly LABELS=(unit conformance functional streams fault nccl python torch fuzz model rdma deploy lint)
+readonly LABELS=(unit conformance functional streams fault nccl python torch frameworks fuzz model rdma deploy lint)
 # The labels of the short run, without the tests that also have the label long.
 readonly SHORT_LABELS=(unit conformance functional streams fault nccl python lint)
 
@@ -19,8 +19,8 @@ processors without a compiler cache. The summary lists what it leaves out.
 labels unit, conformance, streams, fault and nccl with the thread sanitizer (with clang if installed). Runs clang-tidy beside the
 tests. It takes 40 to 80 minutes on two processors, and downloads 7 GB.
 
-With labels: runs all tests with these labels in the release build. The tests with the label torch run only if it is named: PyTorch's
-own test suite takes 10 minutes, and older releases of torch 10 GB.
+With labels: runs all tests with these labels in the release build. The tests with the label torch, and most with the label frameworks,
+run only if they are named: PyTorch's own test suite takes 10 minutes, older releases of torch 10 GB, and so do other frameworks.
 
 Labels: ${LABELS[*]}
 
@@ -188,7 +188,7 @@ count_tests() {
 list_left_out() {
   local label all run left=()
   for label in "${LABELS[@]}"; do
-    all=$(count_tests -C torch -L "^$label\$")
+    all=$(count_tests -C named -L "^$label\$")
     run=0
     case " ${SHORT_LABELS[*]} " in *" $label "*) run=$(count_tests -L "^$label\$" -LE '^long$') ;; esac
     if ((run < all)); then left+=("$label $((all - run)) of $all"); fi
@@ -244,7 +244,7 @@ if [[ $mode == short ]]; then
 fi
 step "build release" build_preset release -DSLUICE_PORTABLE=AUTO -DSLUICE_TESTS=ON -DSLUICE_LONG_TESTS=ON -DSLUICE_WERROR=ON || finish
 if [[ $mode == labels ]]; then
-  run_tests release -C torch -L "$(labels_regex "${labels[@]}")" # ctest skips the tests with the label torch in other configurations
+  run_tests release -C named -L "$(labels_regex "${labels[@]}")" # other configurations lack the tests that run only if named
   finish
 fi
 

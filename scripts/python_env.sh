@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# usage: scripts/python_env.sh [FOLDER [arrays | TORCH]]
+# usage: scripts/python_env.sh [FOLDER [arrays | TORCH | FRAMEWORK.txt]]
 # Creates the virtual environment of the tests with the label python in FOLDER (default: build/python-venv). It contains numpy,
 # mypy, setuptools, wheel, ml_dtypes, torch (5 GB), what torch's own tests need, and what trains with torch: lightning, accelerate,
 # torchft. All presets share it. With "arrays" it stops before torch. TORCH is a release of torch, for example 2.4.0, and the environment
-# then has numpy, mypy and torch only. The files FOLDER/has-arrays, FOLDER/has-small-floats, FOLDER/has-torch, FOLDER/has-torch-suite and FOLDER/has-trainers mark
-# complete installations. When an installation fails, the script exits with 77 and writes the reason to FOLDER.reason. PYTHON sets
+# then has numpy, mypy and torch only. FRAMEWORK.txt is a file of requirements: the environment then has numpy and these. The files FOLDER/has-arrays, FOLDER/has-small-floats, FOLDER/has-torch, FOLDER/has-torch-suite, FOLDER/has-trainers and
+# FOLDER/has-FRAMEWORK mark complete installations. When an installation fails, the script exits with 77 and writes the reason to FOLDER.reason. PYTHON sets
 # the interpreter.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -63,6 +63,11 @@ install() {
   touch "$mark"
 }
 
+if [[ ${2:-} == *.txt ]]; then
+  install has-arrays numpy setuptools wheel
+  install "has-$(basename "$2" .txt)" -r "$2"
+  exit 0
+fi
 install has-arrays numpy mypy setuptools wheel
 if (($# < 2)) || [[ $2 == arrays ]]; then install has-small-floats ml_dtypes; fi
 if [[ ${2:-} == arrays ]]; then exit 0; fi

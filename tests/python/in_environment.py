@@ -1,6 +1,6 @@
 """usage: in_environment.py NEEDS FOLDER TEST.py --sluice PROGRAM --library FILE [ARGUMENT...]: runs the test with the interpreter of FOLDER, the
 environment of scripts/python_env.sh. Exits with 77 and the reason if the environment lacks what the test NEEDS: arrays,
-small-floats, torch, torch-suite or trainers."""
+small-floats, torch, torch-suite, trainers, or the name of a framework."""
 
 import os
 import sys
