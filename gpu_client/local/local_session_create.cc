@@ -76,7 +76,7 @@ Result<void> LocalSession::meet_host(Nanos timeout, int end_fd) {
 
 Result<void> LocalSession::begin(Segment segment) {
   segment_.emplace(std::move(segment));
-  table_.emplace(1, piece_sizes(segment_->geometry(), topology_.hosts()), ranks());
+  table_.emplace(1, piece_sizes(segment_->geometry(), topology_.hosts()), ranks(), strips(topology_));
   if (topology_.hosts() > 1) rails_.resize(topology_.rails);
   stage_.emplace(*segment_, *table_, topology_, rails_, rank());
   watch_.emplace(*segment_, topology_.local_of[rank()]);

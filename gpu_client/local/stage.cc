@@ -26,6 +26,10 @@ wire::ChunkSizes piece_sizes(const Geometry& geometry, uint32_t hosts) noexcept 
   return {.smallest = bytes, .slot_bytes = bytes};
 }
 
+uint32_t strips(const Topology& topology) noexcept {
+  return topology.hosts() > 1 && topology.is_even() ? topology.hosts() : 1;
+}
+
 Stage::Stage(const Segment& segment, engine::OpTable& table, const Topology& topology, const Rails& rails,
              Rank rank)
     : segment_(segment),
@@ -69,12 +73,15 @@ void Stage::begin(Piece& p, uint64_t number) const noexcept {
   p = {.op = at(arrive_index_)};
   const engine::Operation& o = table_[p.op];
   p.place = table_.place(o, number);
+  p.has_strips = o.parts_per_chunk > 1;
+  p.bytes = p.place.length * o.parts_per_chunk;
   const wire::Kind kind = o.request.kind;
   if (!rails_.empty()) {
     // Hosts whose ranks call different operations meet at the first piece.
     const bool is_first = number == o.first_chunk;
-    p.rail = wire::has_parts(kind) && !is_first ? topology_.local_of[p.place.owner]
-                                                : static_cast<uint32_t>(number % topology_.rails);
+    p.rail = wire::has_parts(kind) && !p.has_strips && !is_first
+                 ? topology_.local_of[p.place.owner]
+                 : static_cast<uint32_t>(number % topology_.rails);
     p.maker = topology_.server_of(p.rail, host_);
     const wire::DType t = o.request.dtype;
     // Sums of 8 and 16 bits would be rounded at each host, overflow or saturate. Those of bf16 are rounded
@@ -91,6 +98,7 @@ void Stage::begin(Piece& p, uint64_t number) const noexcept {
 
 // Whoever makes the result reads its own contribution from its buffer.
 bool Stage::needs_copy(const Piece& p, const engine::OpRequest& r, uint64_t number) const noexcept {
+  if (p.has_strips) return true;  // they are apart in the buffer
   if (wire::copies(r.kind)) return p.place.owner == rank_ && p.maker != local_;
   if (p.maker == local_) {
     // In place, the sum would overwrite the contribution while it is read.
@@ -111,13 +119,13 @@ bool Stage::arrive() noexcept {
   const engine::Operation& o = table_[p.op];
   const uint32_t slot = slot_of(number);
   if (needs_copy(p, o.request, number)) {
-    copy(segment_.contribution(slot, local_), send_at(o.request, p.place), p.place.length);
+    copy_in(p, slot);
     p.is_in_slot = true;
   }
   Arrival& arrival = segment_.arrival(slot, local_);
   arrival.announcement = {.count = o.request.count,
                           .op_id = o.op_id,
-                          .piece_bytes = p.place.length,
+                          .piece_bytes = p.bytes,
                           .owner = p.place.owner,
                           .root = o.request.root,
                           .counts_crc = o.counts_crc,
@@ -143,6 +151,17 @@ bool Stage::arrive() noexcept {
     ring(p.maker);
   }
   return true;
+}
+
+void Stage::copy_in(const Piece& p, uint32_t slot) noexcept {
+  const engine::Operation& o = table_[p.op];
+  std::byte* to = segment_.contribution(slot, local_);
+  if (!p.has_strips) return copy(to, send_at(o.request, p.place), p.bytes);
+  for (const std::vector<Rank>& ranks : topology_.ranks_of) {
+    const std::byte* const part = o.request.send + ranks[p.place.owner] * o.part_bytes;
+    copy(to, part + p.place.within, p.place.length);
+    to += p.place.length;
+  }
 }
 
 // Ranks that disagree may also disagree on who makes the result. So the last to arrive compares all ranks,
@@ -217,7 +236,7 @@ bool Stage::consume() noexcept {
   }
   if (!rails_.empty()) {
     const Nanos now = monotonic_now();
-    rail_limit_.piece_ended(p.place.length, now);
+    rail_limit_.piece_ended(p.bytes, now);
     if (done_index_ == submitted_.load(std::memory_order_acquire)) rail_limit_.idle(now);
   }
   return true;
@@ -225,7 +244,7 @@ bool Stage::consume() noexcept {
 
 void Stage::copy_out(const Piece& p, uint32_t slot) noexcept {
   const engine::OpRequest& r = table_[p.op].request;
-  const bool is_owner = p.place.owner == rank_;
+  const bool is_owner = this->is_owner(p);
   switch (r.kind) {
     case wire::Kind::kReduce:
       if (is_owner) copy(recv_at(r, p.place), segment_.result(slot), p.place.length);

@@ -13,6 +13,9 @@
 // a rail, between the makers of all hosts: allreduce as such, reduce and reduce-scatter as a reduce to the
 // host of the rank that receives, all-gather and broadcast as a broadcast from the host of the rank that
 // contributes. "The owner" is then, on the other hosts, the rank that serves the owner's rail (topology.h).
+// A reduce-scatter with equal parts on hosts with equally many ranks travels as such: a piece has a strip for
+// each host, of the parts of the ranks with one local index, whose rail it is. So a rail without reducers can
+// add each strip on the host that receives it.
 // The first piece of an operation travels on a rail that its number tells, whatever the kind: so the reducers
 // notice hosts whose ranks call different operations.
 //
@@ -46,6 +49,9 @@ using Rails = std::vector<std::unique_ptr<engine::CollectiveSession>>;
 
 // The piece sizes for the OpTable. With several hosts a slot also holds the accumulators of a piece.
 [[nodiscard]] wire::ChunkSizes piece_sizes(const Geometry& geometry, uint32_t hosts) noexcept;
+
+// The strips of a piece, for the OpTable.
+[[nodiscard]] uint32_t strips(const Topology& topology) noexcept;
 
 class Stage final : engine::EndListener {
  public:
@@ -122,6 +128,8 @@ class Stage final : engine::EndListener {
     uint32_t op = 0;
     uint32_t maker = 0;       // of the result, by its local index; or one of the values below
     uint32_t rail = 0;        // with several hosts
+    uint32_t bytes = 0;       // of a contribution
+    bool has_strips = false;  // place.owner is a local index; place.within and place.length are of a strip
     bool is_in_slot = false;  // this rank's contribution was copied
     bool is_wide = false;     // accumulators travel on the rail
     PieceState state = PieceState::kArriving;  // of the maker
@@ -154,6 +162,7 @@ class Stage final : engine::EndListener {
   [[nodiscard]] bool arrive() noexcept;
   void begin(Piece& p, uint64_t number) const noexcept;
   [[nodiscard]] bool needs_copy(const Piece& p, const engine::OpRequest& r, uint64_t number) const noexcept;
+  void copy_in(const Piece& p, uint32_t slot) noexcept;
   [[nodiscard]] bool do_ranks_agree(uint64_t number) noexcept;
   [[nodiscard]] bool make_next_result() noexcept;
   [[nodiscard]] bool make_result(Piece& p, uint64_t number) noexcept;
@@ -176,7 +185,12 @@ class Stage final : engine::EndListener {
   [[nodiscard]] Status start_on_rail(Piece& p, uint64_t number) noexcept;
   [[nodiscard]] bool finish_rails() noexcept;
   void finish_piece(const Piece& p, uint32_t slot) noexcept;
+  [[nodiscard]] size_t rail_bytes(const Piece& p, size_t bytes) const noexcept;
   [[nodiscard]] uint32_t receiving_host(const Piece& p) const noexcept;
+  // Whether the piece has a part that this rank owns.
+  [[nodiscard]] bool is_owner(const Piece& p) const noexcept {
+    return p.has_strips ? p.place.owner == local_ : p.place.owner == rank_;
+  }
   void on_operation_ended() noexcept override;
 
   const Segment& segment_;

@@ -55,7 +55,7 @@ void Stage::sum(const Piece& p, uint32_t slot, std::byte* out) noexcept {
     const bool is_in_buffer = local == local_ && !p.is_in_slot;
     sources_[local] = is_in_buffer ? send_at(r, p.place) : segment_.contribution(slot, local);
   }
-  const size_t count = p.place.length / wire::size_of(r.dtype);
+  const size_t count = p.bytes / wire::size_of(r.dtype);
   const wire::Op op = rails_.empty() ? r.op : partial_op(r.op);
   const auto stage = p.is_wide ? kernels::Stage::kPartial : kernels::Stage::kWhole;
   kernels::find_fold(r.dtype, op, stage)({sources_.data(), ranks_}, count, topology_.ranks(), out);
@@ -66,21 +66,28 @@ uint32_t Stage::receiving_host(const Piece& p) const noexcept {
   return topology_.host_of[p.place.owner];
 }
 
+// The size on a rail of so many bytes of the tensor.
+size_t Stage::rail_bytes(const Piece& p, size_t bytes) const noexcept {
+  const wire::DType t = table_[p.op].request.dtype;
+  return p.is_wide ? bytes / wire::size_of(t) * wire::accumulated_size_of(t) : bytes;
+}
+
 Status Stage::start_on_rail(Piece& p, uint64_t number) noexcept {
   const uint32_t slot = slot_of(number);
   const engine::OpRequest& r = table_[p.op].request;
   std::byte* const shared = segment_.result(slot);
   engine::OpRequest rail{.send = shared, .recv = shared, .dtype = r.dtype, .op = partial_op(r.op)};
   rail.listener = this;
-  size_t bytes = p.place.length;
-  if (p.is_wide) {
-    rail.dtype = wire::accumulator_of(r.dtype);
-    bytes = bytes / wire::size_of(r.dtype) * wire::accumulated_size_of(r.dtype);
-  }
-  rail.count = bytes / wire::size_of(rail.dtype);
+  if (p.is_wide) rail.dtype = wire::accumulator_of(r.dtype);
+  rail.count = rail_bytes(p, p.bytes) / wire::size_of(rail.dtype);
   switch (r.kind) {
     case wire::Kind::kReduce:
     case wire::Kind::kReduceScatter:
+      if (p.has_strips) {
+        rail.kind = wire::Kind::kReduceScatter;
+        rail.recv = shared + host_ * rail_bytes(p, p.place.length);
+        break;
+      }
       rail.kind = wire::Kind::kReduce;
       rail.root = receiving_host(p);
       break;
@@ -125,9 +132,11 @@ bool Stage::finish_rails() noexcept {
 
 void Stage::finish_piece(const Piece& p, uint32_t slot) noexcept {
   const engine::OpRequest& r = table_[p.op].request;
-  if (wire::copies(r.kind) || (wire::has_owner(r.kind) && receiving_host(p) != host_)) return;
-  std::byte* const shared = segment_.result(slot);
-  const bool is_last_step = r.kind == wire::Kind::kReduceScatter && p.place.owner == rank_;
+  const bool others_receive = !p.has_strips && wire::has_owner(r.kind) && receiving_host(p) != host_;
+  if (wire::copies(r.kind) || others_receive) return;
+  std::byte* const shared =
+      segment_.result(slot) + (p.has_strips ? host_ * rail_bytes(p, p.place.length) : 0);
+  const bool is_last_step = r.kind == wire::Kind::kReduceScatter && is_owner(p);
   std::byte* const out = is_last_step ? recv_at(r, p.place) : shared;
   const size_t count = p.place.length / wire::size_of(r.dtype);
   if (!p.is_wide && r.op != wire::Op::kAvg) {
@@ -138,7 +147,7 @@ void Stage::finish_piece(const Piece& p, uint32_t slot) noexcept {
   const std::byte* source = shared;
   if (out == shared) {
     std::byte* const spare = segment_.contribution(slot, local_);
-    copy(spare, shared, p.is_wide ? count * wire::accumulated_size_of(r.dtype) : size_t{p.place.length});
+    copy(spare, shared, rail_bytes(p, p.place.length));
     source = spare;
   }
   const auto stage = p.is_wide ? kernels::Stage::kFinish : kernels::Stage::kWhole;

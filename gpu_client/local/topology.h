@@ -34,6 +34,8 @@ struct Topology {
 
   [[nodiscard]] uint32_t hosts() const noexcept { return static_cast<uint32_t>(ranks_of.size()); }
   [[nodiscard]] uint32_t ranks() const noexcept { return static_cast<uint32_t>(host_of.size()); }
+  // All hosts have as many ranks.
+  [[nodiscard]] bool is_even() const noexcept { return ranks() == hosts() * rails; }
   [[nodiscard]] uint32_t local_ranks(uint32_t host) const noexcept {
     return static_cast<uint32_t>(ranks_of[host].size());
   }

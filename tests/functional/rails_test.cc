@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <random>
 #include <span>
@@ -25,6 +26,34 @@ bool all_equal(const std::vector<T>& x, const std::function<T(size_t)>& expected
     }
   }
   return true;
+}
+
+// Reduce-scatters of `part` elements for each rank: an average, in place, and a sum in f16, whose partial
+// sums are f32 between hosts.
+int equal_parts(uint32_t n, uint32_t rank, sluice_session* s, size_t part) {
+  std::vector<float> x(n * part);
+  std::vector<uint16_t> h(n * part), own(part);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<float>(i % 1000 + 2 * rank);
+    h[i] = i / part % 2 == 0 ? 0x3c00 : 0x4000;  // 1 and 2
+  }
+  sluice_request request = 0;
+  float* const mine = x.data() + rank * part;
+  if (sluice_reduce_scatter_async(s, x.data(), mine, part, nullptr, SLUICE_F32, SLUICE_AVG, &request) !=
+          SLUICE_OK ||
+      sluice_wait(s, request, 20'000) != SLUICE_OK)
+    return 51;
+  if (!all_equal<float>({mine, mine + part},
+                        [&](size_t i) { return static_cast<float>((rank * part + i) % 1000 + n - 1); }))
+    return 52;
+  if (sluice_reduce_scatter_async(s, h.data(), own.data(), part, nullptr, SLUICE_F16, SLUICE_SUM, &request) !=
+          SLUICE_OK ||
+      sluice_wait(s, request, 20'000) != SLUICE_OK)
+    return 53;
+  const uint32_t whole = rank % 2 == 0 ? n : 2 * n;
+  const auto exponent = static_cast<uint32_t>(std::bit_width(whole) - 1);
+  const auto sum = static_cast<uint16_t>((exponent + 15) << 10 | (whole << (10 - exponent) & 0x3ff));
+  return all_equal<uint16_t>(own, [&](size_t) { return sum; }) ? 0 : 54;
 }
 
 int all_collectives(const std::vector<uint32_t>& host_of, uint32_t rank, sluice_session* s) {
@@ -65,6 +94,7 @@ int all_collectives(const std::vector<uint32_t>& host_of, uint32_t rank, sluice_
         return 23;
       if (!all_equal<float>(y, [&](size_t i) { return static_cast<float>(i % 100 + root); })) return 24;
     }
+    if (const int code = equal_parts(n, rank, s, count); code != 0) return code;
     // Parts of unequal sizes, one of them empty.
     std::vector<size_t> counts(n);
     for (uint32_t r = 0; r < n; ++r) counts[r] = r == 1 ? 0 : count / n + r;
@@ -93,6 +123,10 @@ int all_collectives(const std::vector<uint32_t>& host_of, uint32_t rank, sluice_
 
 TEST_F(Rails, AllCollectivesOfTwoHostsOfTwoRanks) {
   const std::vector<uint32_t> hosts = {0, 0, 1, 1};
+  run_hosts(hosts, 2, [&](uint32_t rank, sluice_session* s) { return all_collectives(hosts, rank, s); });
+}
+TEST_F(Rails, AllCollectivesOfTwoHostsWhoseRanksAlternate) {
+  const std::vector<uint32_t> hosts = {0, 1, 0, 1, 1, 0};
   run_hosts(hosts, 2, [&](uint32_t rank, sluice_session* s) { return all_collectives(hosts, rank, s); });
 }
 TEST_F(Rails, AllCollectivesOfUnequalHosts) {

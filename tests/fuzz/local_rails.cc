@@ -101,8 +101,13 @@ void LocalRails::compute(std::vector<OfHost>& hosts) const {
     kernels::find_fold(r.dtype, r.op, kernels::Stage::kWhole)(sources, r.count, 1, result.data());
   }
   for (uint32_t host = 0; host < hosts.size(); ++host) {
-    if (r.kind != wire::Kind::kReduce || r.root == host)
-      std::memcpy(hosts[host].open.front().request.recv, result.data(), bytes);
+    std::byte* const recv = hosts[host].open.front().request.recv;
+    const size_t part = bytes / hosts.size();
+    if (r.kind == wire::Kind::kReduceScatter) {
+      std::memcpy(recv, result.data() + host * part, part);
+    } else if (r.kind != wire::Kind::kReduce || r.root == host) {
+      std::memcpy(recv, result.data(), bytes);
+    }
   }
 }
 

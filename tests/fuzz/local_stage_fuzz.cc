@@ -134,7 +134,8 @@ struct Submitted {
 
 struct Member {
   Member(const local::Segment& segment, const local::Topology& topology, Rank rank, LocalRails& hub)
-      : table(1, local::piece_sizes(segment.geometry(), topology.hosts()), topology.ranks()) {
+      : table(1, local::piece_sizes(segment.geometry(), topology.hosts()), topology.ranks(),
+              local::strips(topology)) {
     const uint32_t host = topology.host_of[rank];
     if (topology.hosts() > 1) rails.resize(topology.rails);
     for (uint32_t rail = 0; rail < rails.size(); ++rail) {

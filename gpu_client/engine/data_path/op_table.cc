@@ -9,9 +9,27 @@
 #include "wire/view.h"
 
 namespace sluice::engine {
-OpTable::OpTable(uint32_t lane_connections, const wire::ChunkSizes& chunk_sizes, uint32_t ranks)
-    : lane_connections_(lane_connections), chunk_sizes_(chunk_sizes), ranks_(ranks), operations_(kCapacity) {
+namespace {
+
+constexpr uint32_t kAlign = 64;
+
+// The bytes of each part in a chunk of so many parts: whole elements. 0 if the chunk is too small.
+uint32_t bytes_of_part(uint32_t chunk_bytes, uint32_t parts, wire::DType dtype) noexcept {
+  const auto unit = wire::is_block(dtype) ? static_cast<uint32_t>(wire::size_of(dtype)) : kAlign;
+  return chunk_bytes / parts / unit * unit;
+}
+
+}  // namespace
+
+OpTable::OpTable(uint32_t lane_connections, const wire::ChunkSizes& chunk_sizes, uint32_t ranks,
+                 uint32_t parts_per_chunk)
+    : lane_connections_(lane_connections),
+      chunk_sizes_(chunk_sizes),
+      ranks_(ranks),
+      parts_per_chunk_(parts_per_chunk),
+      operations_(kCapacity) {
   SLUICE_ASSERT(lane_connections > 0 && chunk_sizes.slot_bytes > 0 && ranks > 0);
+  SLUICE_ASSERT(parts_per_chunk > 0 && ranks % parts_per_chunk == 0);
   free_.reserve(kCapacity);
   for (uint32_t i = kCapacity; i > 0; --i) free_.push_back(i - 1);
 }
@@ -29,6 +47,7 @@ std::optional<uint32_t> OpTable::open(const OpRequest& request) {
   o.first_chunk = next_chunk_;
   o.chunk_count = div_ceil(o.bytes, o.chunk_bytes);
   o.part_bytes = 0;
+  o.parts_per_chunk = 1;
   o.places.clear();
   o.counts_crc = 0;
   if (wire::has_parts(request.kind)) divide_into_parts(o, request, element);
@@ -53,7 +72,12 @@ void OpTable::divide_into_parts(Operation& o, const OpRequest& request, size_t e
       std::ranges::adjacent_find(request.counts, std::not_equal_to<>()) == request.counts.end();
   if (equal) {
     o.part_bytes = o.bytes / ranks_;
-    o.chunk_count = div_ceil(o.part_bytes, o.chunk_bytes) * ranks_;
+    const uint32_t bytes = bytes_of_part(o.chunk_bytes, parts_per_chunk_, request.dtype);
+    if (request.kind == wire::Kind::kReduceScatter && parts_per_chunk_ > 1 && bytes > 0) {
+      o.parts_per_chunk = parts_per_chunk_;
+      o.chunk_bytes = bytes;
+    }
+    o.chunk_count = div_ceil(o.part_bytes, o.chunk_bytes) * (ranks_ / o.parts_per_chunk);
     return;
   }
   o.counts_crc = crc32c(std::as_bytes(request.counts));
@@ -84,10 +108,11 @@ ChunkPlace OpTable::place(const Operation& o, uint64_t chunk) const noexcept {
   uint64_t bytes = o.bytes;
   uint64_t index = number;
   if (o.part_bytes != 0) {
-    place.owner = static_cast<Rank>(chunk % ranks_);
-    place.part = place.owner * o.part_bytes;
+    const uint32_t turns = ranks_ / o.parts_per_chunk;
+    place.owner = static_cast<Rank>(chunk % turns);
+    if (o.parts_per_chunk == 1) place.part = place.owner * o.part_bytes;
     bytes = o.part_bytes;
-    index = number / ranks_;
+    index = number / turns;
   }
   place.within = index * o.chunk_bytes;
   place.length = static_cast<uint32_t>(std::min<uint64_t>(o.chunk_bytes, bytes - place.within));

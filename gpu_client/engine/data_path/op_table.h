@@ -63,7 +63,7 @@ struct OpRequest {
 
 // One chunk of an operation.
 struct ChunkPlace {
-  Rank owner = 0;       // of kinds whose chunks have one
+  Rank owner = 0;       // of kinds whose chunks have one; the number of a group (Operation::parts_per_chunk)
   uint64_t part = 0;    // bytes from the operation's start to the part
   uint64_t within = 0;  // bytes from there to the chunk
   uint32_t length = 0;
@@ -79,7 +79,10 @@ struct Operation {
   uint64_t first_chunk = 0;  // chunk number q of the first chunk
   uint64_t chunk_count = 0;  // 0 for an operation of 0 bytes
   uint64_t part_bytes = 0;   // of each rank's part; 0: all is one part, or the parts differ
-  uint32_t counts_crc = 0;   // CRC32C of the parts' counts, each u64, if they differ; else 0
+  // More than one: the ranks are in groups of so many, which take turns, and a chunk has the same bytes of
+  // the parts of all ranks of a group. `within` and `length` of its place are of each part.
+  uint32_t parts_per_chunk = 1;
+  uint32_t counts_crc = 0;  // CRC32C of the parts' counts, each u64, if they differ; else 0
   uint32_t generation = 0;
   std::vector<ChunkPlace> places;  // by chunk, where the parts differ
 
@@ -99,8 +102,10 @@ class OpTable {
  public:
   static constexpr uint32_t kCapacity = 1024;
 
-  // The chunk size is a function of the first two values (protocol.md section 8).
-  OpTable(uint32_t lane_connections, const wire::ChunkSizes& chunk_sizes, uint32_t ranks);
+  // The chunk size is a function of the first two values (protocol.md section 8). `parts_per_chunk` divides
+  // the number of ranks. It is that of reduce-scatters with equal parts, where chunks are large enough.
+  OpTable(uint32_t lane_connections, const wire::ChunkSizes& chunk_sizes, uint32_t ranks,
+          uint32_t parts_per_chunk = 1);
 
   // Allocates an entry and numbers the operation and its chunks. The order of the calls is the order of the
   // operations in the session. Returns nullopt when the table is full. `request` must be valid: known dtype,
@@ -140,6 +145,7 @@ class OpTable {
   const uint32_t lane_connections_;
   const wire::ChunkSizes chunk_sizes_;
   const uint32_t ranks_;
+  const uint32_t parts_per_chunk_;
   uint32_t next_op_id_ = 0;
   uint64_t next_chunk_ = 0;
   std::vector<Operation> operations_;

@@ -43,6 +43,38 @@ TEST(OpTable, HalvesTheLargestChunkOfFp8) {
   EXPECT_EQ(table[plain].chunk_bytes, kSlot);
 }
 
+// Ranks in groups of 2: chunks take turns over 3 groups, and have the same bytes of 2 parts.
+TEST(OpTable, CutsEqualPartsOfAGroupTogether) {
+  OpTable table(1, {.smallest = 16 * kKiB, .slot_bytes = 16 * kKiB}, 6, 2);
+  OpRequest r = request(6 * 3000);
+  r.kind = wire::Kind::kReduceScatter;
+  const Operation& o = table[table.open(r).value()];
+  EXPECT_EQ(o.parts_per_chunk, 2U);
+  EXPECT_EQ(o.chunk_bytes, 8 * kKiB);
+  EXPECT_EQ(o.chunk_count, 3 * 2U) << "12,000 B of each part";
+  std::vector<uint64_t> covered(3);
+  for (uint64_t q = o.first_chunk; q < o.first_chunk + o.chunk_count; ++q) {
+    const ChunkPlace place = table.place(o, q);
+    ASSERT_LT(place.owner, 3U);
+    EXPECT_EQ(place.within, covered[place.owner]);
+    covered[place.owner] += place.length;
+  }
+  EXPECT_EQ(covered, std::vector<uint64_t>(3, 12'000));
+
+  r.kind = wire::Kind::kAllGather;
+  EXPECT_EQ(table[table.open(r).value()].parts_per_chunk, 1U);
+  r.kind = wire::Kind::kReduceScatter;
+  const std::vector<size_t> unequal{1, 2, 3, 4, 5, 6};
+  r.counts = unequal;
+  r.count = 21;
+  EXPECT_EQ(table[table.open(r).value()].parts_per_chunk, 1U);
+
+  OpTable many(1, {.smallest = 64, .slot_bytes = 64}, 6, 2);
+  r.counts = {};
+  r.count = 6 * 3000;
+  EXPECT_EQ(many[many.open(r).value()].parts_per_chunk, 1U) << "a chunk has no room for 64 B of each part";
+}
+
 // Each part is covered by its owner's chunks in their order, and the parts take turns (protocol.md section
 // 8).
 TEST(OpTable, DividesThePartsOfAllRanksIntoChunksInTurn) {
