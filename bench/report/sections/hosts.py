@@ -11,14 +11,20 @@ FACTS = {"command": "bench/test_network/hosts.py"}
 LINKS = ["--hosts", "4", "--rate", "200mbit"]
 # Options of hosts.py. The allreduces of this size over links are the plot.
 PLOTTED = "16M"
+PEERS = ["--entries", "gloo-ring,openmpi"]
 CASES = [
-    *[[*LINKS, "--ranks-per-host", ranks, "--reducers", "0,2,4", "--size", PLOTTED, "--collectives", "allreduce", "--entries", "gloo-ring,openmpi", "--iterations", "3",
-       "--warmup", "0"] for ranks in ("2", "4", "8")],
-    ["--hosts", "1", "--ranks-per-host", "2,4,8", "--size", "4K,64K,1M,16M", "--collectives", "allreduce", "--iterations", "20"],
-    [*LINKS, "--ranks-per-host", "4", "--reducers", "0,4", "--size", "16M", "--collectives", "reduce_scatter,all_gather,both", "--sharing", "auto",
-     "--entries", "gloo-ring,openmpi", "--iterations", "3", "--warmup", "0"],
-    [*LINKS, "--ranks-per-host", "2", "--reducers", "0,2,4", "--size", "64M", "--collectives", "allreduce", "--sharing", "auto", "--entries", "gloo-ring",
-     "--iterations", "2", "--warmup", "0"],
+    [*LINKS, *PEERS, "--ranks-per-host", "2,4,8", "--reducers", "0,2,4", "--sharing", "auto", "--size", PLOTTED, "--collectives", "allreduce", "--iterations", "6",
+     "--warmup", "1"],
+    [*LINKS, "--entries", "gloo-ring", "--ranks-per-host", "2,4,8", "--reducers", "4", "--sharing", "off", "--size", PLOTTED, "--collectives", "allreduce", "--iterations", "2",
+     "--warmup", "0"],
+    [*LINKS, "--entries", "gloo-ring", "--ranks-per-host", "2,4,8", "--reducers", "0,2,4", "--sharing", "auto", "--size", "64M", "--collectives", "allreduce",
+     "--iterations", "3", "--warmup", "0"],
+    [*LINKS, *PEERS, "--ranks-per-host", "4", "--reducers", "0,4", "--sharing", "auto", "--size", PLOTTED, "--collectives", "reduce_scatter,all_gather,both",
+     "--iterations", "6", "--warmup", "1"],
+    [*LINKS, *PEERS, "--ranks-per-host", "4", "--reducers", "0,4", "--sharing", "auto", "--size", "4K,64K,1M", "--collectives", "allreduce,reduce_scatter,all_gather",
+     "--iterations", "40"],
+    ["--hosts", "1", "--ranks-per-host", "2,4,8", "--size", "4K,16K,64K,256K", "--collectives", "allreduce", "--iterations", "500", "--warmup", "50"],
+    ["--hosts", "1", "--ranks-per-host", "2,4,8", "--size", "1M,16M,64M", "--collectives", "allreduce", "--iterations", "10"],
 ]
 BRIEF = [["--hosts", "2", "--rate", "400mbit", "--ranks-per-host", "2", "--reducers", "2", "--size", "256K", "--collectives", "allreduce", "--iterations", "2"],
          ["--hosts", "1", "--ranks-per-host", "2", "--size", "64K", "--collectives", "both", "--iterations", "2"]]
@@ -32,9 +38,15 @@ def measure(run):
         print(f"   hosts.py {' '.join(options)}", flush=True)
         output = hosts.measure(hosts.parse(["--sluice", str(run.program), "--peers", str(run.programs), "--rounds", str(run.rounds), *options]))
         run.record_machine(output)
+        new = [row for row in output["results"] if row["sharing"] or not any(same_case(row, other) for case in cases for other in case["rows"])]
         cases.append({"options": options, **{key: output[key] for key in ("hosts", "rate", "load_average", "failures")},
-                      "rows": output["results"]})
+                      "rows": new})
     return cases
+
+
+def same_case(row, other):
+    """A library that two runs compare with is listed once."""
+    return all(row[key] == other[key] for key in ("entry", "hosts", "ranks_per_host", "collective", "bytes"))
 
 
 def text(cases):
