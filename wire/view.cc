@@ -67,7 +67,9 @@ std::vector<double> split_shares(const View& view) {
 uint32_t usual_slot_bytes(const View& view, size_t ranks, uint32_t rails = 1) noexcept {
   uint32_t lane_connections = 0;
   for (const ViewReducer& r : view.reducers) lane_connections += r.lanes;
-  return slot_bytes_for(static_cast<uint32_t>(ranks), lane_connections, rails);
+  // With link rates, fast links have larger slots anyway.
+  const uint32_t least_of_rails = view.worker_rates.empty() ? 8 * kKiB : kMinSlotBytes;
+  return slot_bytes_for(static_cast<uint32_t>(ranks), lane_connections, rails, least_of_rails);
 }
 
 // One period of turns of the reducers.

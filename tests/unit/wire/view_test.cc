@@ -84,6 +84,14 @@ TEST(Slots, AreAtLeastTwoPerLane) {
   EXPECT_EQ(slots_per_lane(8 * kMiB, 64 * kKiB, 1), 128u);
 }
 
+// A view with co-located reducers of one lane each.
+View view_with_rates(std::vector<uint64_t> rates) {
+  View view;
+  view.reducers.resize(rates.size(), ViewReducer{.lanes = 1});
+  view.worker_rates = std::move(rates);
+  return view;
+}
+
 TEST(SlotBytes, LimitSimultaneousChunksTo128KiB) {
   EXPECT_EQ(slot_bytes_for(1, 1), 128 * kKiB);
   EXPECT_EQ(slot_bytes_for(2, 1), 64 * kKiB);
@@ -104,12 +112,15 @@ TEST(SlotBytes, CountAllRailsOnTheSameLinks) {
   EXPECT_EQ(default_slot_bytes({}, 4, 8), 8 * kKiB);
 }
 
-// A view with co-located reducers of one lane each.
-View view_with_rates(std::vector<uint64_t> rates) {
-  View view;
-  view.reducers.resize(rates.size(), ViewReducer{.lanes = 1});
-  view.worker_rates = std::move(rates);
-  return view;
+TEST(SlotBytes, OfRailsFollowTheRates) {
+  const auto slot = [](size_t reducers, uint64_t rate, uint32_t rails) {
+    View view = view_with_rates(std::vector<uint64_t>(4, rate));
+    view.reducers.resize(reducers, ViewReducer{.lanes = 1});
+    return default_slot_bytes(view, 4, rails);
+  };
+  EXPECT_EQ(slot(4, 25'000'000, 8), 8 * kKiB) << "32 chunks at once";
+  EXPECT_EQ(slot(6, 25'000'000, 8), 4 * kKiB) << "48";
+  EXPECT_EQ(slot(6, 12'500'000'000, 8), 64 * kKiB) << "the queues hold more";
 }
 
 TEST(View, CutsSmallOperationsIntoChunksThatASlowLinkCarriesIn50Us) {
