@@ -141,6 +141,9 @@ class Launchers(unittest.TestCase):
         self.assertEqual(self.find(**group), (("Slurm", 1, 4, 1, None, "SLURM_JOB_ID=77 SLURM_STEP_ID=0"), []))
         self.assertEqual(self.find(**slurm(0), **ompi)[0][:3], ("Open MPI", 1, 4))  # mpirun in a job of Slurm is no contradiction
         self.assertEqual(self.find(**slurm(0), **ompi)[1], [])
+        own, warned = self.find(**torchrun, SLUICE_RANK="3", SLUICE_WORKERS="4", SLUICE_SESSION="ab")
+        self.assertEqual(own, ("SLUICE_RANK", 3, 4, None, None, "SLUICE_SESSION=ab"))
+        self.assertEqual(warned, ["SLUICE_RANK=3 and SLUICE_WORKERS=4 win over RANK=2 and WORLD_SIZE=4; unset those that are not of this job"])
         self.assertEqual(self.find(SLURM_PROCID="0", SLURM_NTASKS="4"), (("none", 0, 1, 0, 1, ""), []))  # the script of sbatch
 
     def test_variables_that_make_no_sense(self):

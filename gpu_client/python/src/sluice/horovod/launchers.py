@@ -29,8 +29,9 @@ class _Launcher(NamedTuple):
 
 
 _SLURM = "Slurm"
-# The one that starts processes within those of the others comes first.
+# What the user sets by hand comes first, then the launcher that starts processes within those of the others.
 _LAUNCHERS = (
+    _Launcher("SLUICE_RANK", "SLUICE_RANK", ("SLUICE_WORKERS",), "", "", ("SLUICE_SESSION",)),
     _Launcher("horovodrun", "HOROVOD_RANK", ("HOROVOD_SIZE",), "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
               ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT")),
     _Launcher("torchrun", "RANK", ("WORLD_SIZE",), "LOCAL_RANK", "LOCAL_WORLD_SIZE",
