@@ -83,17 +83,30 @@ class Training(TensorflowTest):
             self.assertGreater(min(result["loop_bytes"], result["fit_bytes"]), 0)
         self.assertGreater(self.status_after_sessions(address, 3)["data"]["bytes_in"], STEPS * SENT_BYTES)
 
-    def test_a_killed_worker_ends_the_others(self):
+    def end_one_of(self, workers, expect, **extra):
+        """Worker 1 ends, with the exit code `expect`. The others must get an error within a minute; returns the reasons."""
         _, address = self.start_reducer()
-        processes = [self.worker("lost", config, SLUICE_REDUCERS=address, VICTIM="1") for config in self.configs(3)]
-        self.assertEqual(processes[1].wait(4 * DEADLINE_S), -9)
-        for rank in (0, 2):
-            printed, error = processes[rank].communicate(timeout=DEADLINE_S)
-            self.assertEqual(processes[rank].returncode, 0, error)
+        processes = [self.worker("lost", config, SLUICE_REDUCERS=address, VICTIM="1", **extra) for config in self.configs(workers)]
+        self.assertEqual(processes[1].wait(4 * DEADLINE_S), expect)
+        reasons = []
+        for process in processes[:1] + processes[2:]:
+            printed, error = process.communicate(timeout=DEADLINE_S)
+            self.assertEqual(process.returncode, 0, error)
             (kind, text), (own_kind, reason) = json.loads(printed.splitlines()[-1])
-            self.assertEqual((kind, own_kind), ("UnknownError", "Lost"))
+            self.assertEqual(kind, "UnknownError")
+            self.assertIn(f"{own_kind}: {reason}", text)
+            reasons.append((own_kind, reason))
+        return reasons
+
+    def test_a_killed_worker_ends_the_others(self):
+        for kind, reason in self.end_one_of(3, expect=-9):
+            self.assertEqual(kind, "Lost")
             self.assertIn("rank 1", reason)
-            self.assertIn(f"Lost: {reason}", text)
+
+    def test_a_worker_that_leaves_early_ends_the_others(self):
+        ((kind, reason),) = self.end_one_of(2, expect=0, LEAVES="")
+        self.assertEqual(kind, "Closed")
+        self.assertIn("rank 1 left the session before it contributed as much as other ranks", reason)
 
     def test_asynchronous_workers_train_one_model(self):
         _, address = self.start_reducer("--state", self.folder / "state")
