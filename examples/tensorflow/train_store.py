@@ -4,7 +4,7 @@
     export SLUICE_REDUCERS=127.0.0.1:7470
     for i in 0 1; do python examples/tensorflow/train_store.py --worker $i --workers 2 & done; wait %2 %3
 
-Each worker pulls the parameters, pushes gradients, and prints "worker 0: loss 2.35 to 0.148, 3 of 280 pushes too old" or so."""
+Each worker pulls the parameters, pushes gradients, and prints "worker 0: loss 2.351 to 0.1489, 3 of 280 pushes too old" or so."""
 
 import argparse
 
