@@ -1,7 +1,9 @@
 """transformers' Trainer: in the group that the program makes before it, losses and weights have the bits of gloo's."""
 
+import os
 import sys
 from pathlib import Path
+from unittest import mock
 
 from job_test_bed import EXAMPLES, JobTest
 from package_test_bed import main
@@ -32,7 +34,7 @@ class Trainer(JobTest):
         """Fails when the page's sentence about ddp_backend is no longer true."""
         import transformers
 
-        with self.assertRaisesRegex(ValueError, "backend sluice is not available"):
+        with mock.patch.dict(os.environ, LOCAL_RANK="0"), self.assertRaisesRegex(ValueError, "backend sluice is not available, please use gloo"):
             transformers.TrainingArguments(str(self.folder), use_cpu=True, ddp_backend="sluice").device
 
 
