@@ -98,7 +98,8 @@ void Stage::begin(Piece& p, uint64_t number) const noexcept {
 
 // Whoever makes the result reads its own contribution from its buffer.
 bool Stage::needs_copy(const Piece& p, const engine::OpRequest& r, uint64_t number) const noexcept {
-  if (p.has_strips) return true;  // they are apart in the buffer
+  // Those of a reduce-scatter are apart in the buffer.
+  if (p.has_strips) return r.kind == wire::Kind::kReduceScatter;
   if (wire::copies(r.kind)) return p.place.owner == rank_ && p.maker != local_;
   if (p.maker == local_) {
     // In place, the sum would overwrite the contribution while it is read.
@@ -253,6 +254,8 @@ void Stage::copy_out(const Piece& p, uint32_t slot) noexcept {
       if (is_owner && p.maker != local_) copy(recv_at(r, p.place), segment_.result(slot), p.place.length);
       break;
     case wire::Kind::kAllGather:
+      if (p.has_strips) return copy_strips(p, slot);
+      [[fallthrough]];
     case wire::Kind::kBroadcast:
       if (!is_owner) {
         copy(recv_at(r, p.place), segment_.result(slot), p.place.length);
@@ -261,6 +264,18 @@ void Stage::copy_out(const Piece& p, uint32_t slot) noexcept {
       }
       break;
     default: copy(recv_at(r, p.place), segment_.result(slot), p.place.length);
+  }
+}
+
+// Of an all-gather, to all parts but one that is there already.
+void Stage::copy_strips(const Piece& p, uint32_t slot) noexcept {
+  const engine::Operation& o = table_[p.op];
+  const std::byte* from = segment_.result(slot);
+  for (const std::vector<Rank>& ranks : topology_.ranks_of) {
+    const Rank owner = ranks[p.place.owner];
+    std::byte* const to = o.request.recv + owner * o.part_bytes + p.place.within;
+    if (owner != rank_ || to != send_at(o.request, p.place)) copy(to, from, p.place.length);
+    from += p.place.length;
   }
 }
 

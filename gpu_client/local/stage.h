@@ -13,9 +13,9 @@
 // a rail, between the makers of all hosts: allreduce as such, reduce and reduce-scatter as a reduce to the
 // host of the rank that receives, all-gather and broadcast as a broadcast from the host of the rank that
 // contributes. "The owner" is then, on the other hosts, the rank that serves the owner's rail (topology.h).
-// A reduce-scatter with equal parts on hosts with equally many ranks travels as such: a piece has a strip for
-// each host, of the parts of the ranks with one local index, whose rail it is. So a rail without reducers can
-// add each strip on the host that receives it.
+// Reduce-scatters and all-gathers with equal parts on hosts with equally many ranks travel as such: a piece
+// has a strip for each host, of the parts of the ranks with one local index, whose rail it is. So a rail
+// without reducers can add each strip on the host that receives it, and small operations have fewer pieces.
 // The first piece of an operation travels on a rail that its number tells, whatever the kind: so the reducers
 // notice hosts whose ranks call different operations.
 //
@@ -169,6 +169,7 @@ class Stage final : engine::EndListener {
   void publish(Piece& p, uint64_t number) noexcept;
   [[nodiscard]] bool consume() noexcept;
   void copy_out(const Piece& p, uint32_t slot) noexcept;
+  void copy_strips(const Piece& p, uint32_t slot) noexcept;
   void copy(std::byte* to, const std::byte* from, size_t bytes) noexcept;
   [[nodiscard]] bool have_all_arrived(uint64_t number) const noexcept;
   [[nodiscard]] bool has_result(uint64_t number) const noexcept;

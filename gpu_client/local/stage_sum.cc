@@ -42,6 +42,7 @@ void Stage::make_local_part(const Piece& p, uint32_t slot) noexcept {
     const bool is_final = rails_.empty() && r.kind == wire::Kind::kReduceScatter;
     return sum(p, slot, is_final ? recv_at(r, p.place) : shared);
   }
+  if (p.has_strips) return copy(shared + size_t{host_} * p.place.length, send_at(r, p.place), p.place.length);
   const Rank source = r.kind == wire::Kind::kBroadcast ? r.root : p.place.owner;
   if (topology_.host_of[source] != host_) return;
   const std::byte* const from =
@@ -92,6 +93,13 @@ Status Stage::start_on_rail(Piece& p, uint64_t number) noexcept {
       rail.root = receiving_host(p);
       break;
     case wire::Kind::kAllGather:
+      if (p.has_strips) {
+        rail.kind = wire::Kind::kAllGather;
+        rail.op = wire::Op::kSum;
+        rail.send = shared + size_t{host_} * p.place.length;
+        break;
+      }
+      [[fallthrough]];
     case wire::Kind::kBroadcast:
       rail.kind = wire::Kind::kBroadcast;
       rail.op = wire::Op::kSum;

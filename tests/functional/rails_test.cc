@@ -53,7 +53,20 @@ int equal_parts(uint32_t n, uint32_t rank, sluice_session* s, size_t part) {
   const uint32_t whole = rank % 2 == 0 ? n : 2 * n;
   const auto exponent = static_cast<uint32_t>(std::bit_width(whole) - 1);
   const auto sum = static_cast<uint16_t>((exponent + 15) << 10 | (whole << (10 - exponent) & 0x3ff));
-  return all_equal<uint16_t>(own, [&](size_t) { return sum; }) ? 0 : 54;
+  if (!all_equal<uint16_t>(own, [&](size_t) { return sum; })) return 54;
+  std::vector<uint16_t> all(n * part);
+  for (const bool in_place : {false, true}) {
+    uint16_t* const send = in_place ? all.data() + rank * part : own.data();
+    for (size_t i = 0; i < part; ++i) send[i] = static_cast<uint16_t>(rank * 1000 + i % 1000);
+    if (sluice_all_gather_async(s, send, all.data(), part, nullptr, SLUICE_BF16, &request) != SLUICE_OK ||
+        sluice_wait(s, request, 20'000) != SLUICE_OK)
+      return 55;
+    if (!all_equal<uint16_t>(
+            all, [&](size_t i) { return static_cast<uint16_t>(i / part * 1000 + i % part % 1000); }))
+      return 56;
+    std::ranges::fill(all, uint16_t{0});
+  }
+  return 0;
 }
 
 int all_collectives(const std::vector<uint32_t>& host_of, uint32_t rank, sluice_session* s) {

@@ -73,7 +73,7 @@ void OpTable::divide_into_parts(Operation& o, const OpRequest& request, size_t e
   if (equal) {
     o.part_bytes = o.bytes / ranks_;
     const uint32_t bytes = bytes_of_part(o.chunk_bytes, parts_per_chunk_, request.dtype);
-    if (request.kind == wire::Kind::kReduceScatter && parts_per_chunk_ > 1 && bytes > 0) {
+    if (parts_per_chunk_ > 1 && bytes > 0) {
       o.parts_per_chunk = parts_per_chunk_;
       o.chunk_bytes = bytes;
     }

@@ -103,7 +103,7 @@ class OpTable {
   static constexpr uint32_t kCapacity = 1024;
 
   // The chunk size is a function of the first two values (protocol.md section 8). `parts_per_chunk` divides
-  // the number of ranks. It is that of reduce-scatters with equal parts, where chunks are large enough.
+  // the number of ranks. It is that of operations with equal parts, where chunks are large enough.
   OpTable(uint32_t lane_connections, const wire::ChunkSizes& chunk_sizes, uint32_t ranks,
           uint32_t parts_per_chunk = 1);
 

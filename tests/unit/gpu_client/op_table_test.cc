@@ -62,7 +62,7 @@ TEST(OpTable, CutsEqualPartsOfAGroupTogether) {
   EXPECT_EQ(covered, std::vector<uint64_t>(3, 12'000));
 
   r.kind = wire::Kind::kAllGather;
-  EXPECT_EQ(table[table.open(r).value()].parts_per_chunk, 1U);
+  EXPECT_EQ(table[table.open(r).value()].parts_per_chunk, 2U);
   r.kind = wire::Kind::kReduceScatter;
   const std::vector<size_t> unequal{1, 2, 3, 4, 5, 6};
   r.counts = unequal;
