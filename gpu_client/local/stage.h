@@ -128,7 +128,7 @@ class Stage final : engine::EndListener {
     uint32_t op = 0;
     uint32_t maker = 0;       // of the result, by its local index; or one of the values below
     uint32_t rail = 0;        // with several hosts
-    uint32_t bytes = 0;       // of a contribution
+    uint32_t bytes = 0;       // of the tensor, in all strips
     bool has_strips = false;  // place.owner is a local index; place.within and place.length are of a strip
     bool is_in_slot = false;  // this rank's contribution was copied
     bool is_wide = false;     // accumulators travel on the rail

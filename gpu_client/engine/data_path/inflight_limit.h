@@ -113,7 +113,10 @@ class SharedInflightLimit {
   explicit SharedInflightLimit(uint32_t limit) noexcept : limit_(limit) {}
   [[nodiscard]] uint32_t limit() const noexcept { return limit_.load(std::memory_order_relaxed); }
   void set(uint32_t limit) noexcept { limit_.store(limit, std::memory_order_relaxed); }
-  void note_limited() noexcept { was_limited_.store(true, std::memory_order_relaxed); }
+  // Stores only a change: the schedulers call it often, on several threads, and read the limit beside it.
+  void note_limited() noexcept {
+    if (!was_limited_.load(std::memory_order_relaxed)) was_limited_.store(true, std::memory_order_relaxed);
+  }
   // Whether the limit has stopped a chunk since the last call.
   [[nodiscard]] bool take_limited() noexcept {
     return was_limited_.exchange(false, std::memory_order_relaxed);
