@@ -172,7 +172,9 @@ def reducescatter_async(tensor: torch.Tensor, name: Optional[str] = None, op: Re
         return _first(Handle(None, finish))
     counts = [count * math.prod(source.shape[1:]) for count in rows]
     session = at.session(source.device, _wire(compression))
-    return _first(Handle(session.reduce_scatter_async(source, part, finish.operator, counts=counts, name=name), finish))
+    with at.issuing:
+        request = session.reduce_scatter_async(source, part, finish.operator, counts=counts, name=name)
+    return _first(Handle(request, finish))
 
 
 def reducescatter(tensor: torch.Tensor, name: Optional[str] = None, compression: Compressor = Compression.none, op: ReduceOp = Average,
@@ -192,7 +194,9 @@ def allgather_async(tensor: torch.Tensor, name: Optional[str] = None) -> Handle:
     if at.ranks == 1 or whole.numel() == 0:
         return Handle(None, lambda: whole.copy_(part))
     counts = [rows * width for rows, _ in announced]
-    return Handle(at.session(part.device).all_gather_async(_as_bytes(part), _as_bytes(whole), counts=counts, name=name), lambda: whole)
+    with at.issuing:
+        request = at.session(part.device).all_gather_async(_as_bytes(part), _as_bytes(whole), counts=counts, name=name)
+    return Handle(request, lambda: whole)
 
 
 def allgather(tensor: torch.Tensor, name: Optional[str] = None) -> Any:

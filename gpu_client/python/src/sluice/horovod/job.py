@@ -36,7 +36,7 @@ class Job:
         self.rank, self.ranks = placement.rank, placement.ranks
         self._run = f"{placement.run} {number}"
         self._sessions: dict[tuple[str, Optional[str]], Session] = {}
-        self.issuing = threading.RLock()  # held for each group, whose operations must not mix with those of other threads
+        self.issuing = threading.RLock()  # held where operations start: a group would take those of other threads too
         self.layout = Layout(0, 1) if self.ranks == 1 else self._gather_layout(placement)
 
     def session(self, device: torch.device, wire: Optional[str] = None) -> Session:
@@ -59,7 +59,9 @@ class Job:
         if self.ranks == 1:
             return [own.tolist()]
         everyone = torch.empty(self.ranks, len(values), dtype=torch.int64)
-        self.session(torch.device("cpu")).all_gather_async(own, everyone).wait()
+        with self.issuing:
+            request = self.session(torch.device("cpu")).all_gather_async(own, everyone)
+        request.wait()
         lists: list[list[int]] = everyone.tolist()
         return lists
 
