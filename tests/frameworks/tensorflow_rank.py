@@ -24,9 +24,8 @@ import sluice.tensorflow  # noqa: E402
 import tensorflow  # noqa: E402
 import train_fit  # noqa: E402
 import train_loop  # noqa: E402
+from tensorflow_servers import LOSS_OF, replica_step  # noqa: E402
 from train_loop import BATCH, EPOCHS, load, network  # noqa: E402
-
-LOSS_OF = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 def mirrored_losses():
@@ -42,12 +41,7 @@ def mirrored_losses():
         model, optimizer = network(), keras.optimizers.SGD(0.1, momentum=0.9)
         optimizer.build(model.trainable_variables)
 
-    # In a strategy Keras divides a loss by the number of replicas, and adds their gradients.
-    def step(images, labels):
-        with tensorflow.GradientTape() as tape:
-            loss = LOSS_OF(labels, model(images, training=True))
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-        return loss
+    step = replica_step(model, optimizer)
 
     @tensorflow.function
     def all_steps(images, labels):

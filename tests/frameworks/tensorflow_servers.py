@@ -17,6 +17,19 @@ from train_store import EPOCHS  # noqa: E402
 LOSS_OF = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
+def replica_step(model, optimizer):
+    """Returns the step of one replica in a strategy: step(images, labels) returns its part of the loss.
+
+    There Keras divides a loss by the number of replicas, and adds their gradients."""
+    def step(images, labels):
+        with tensorflow.GradientTape() as tape:
+            loss = LOSS_OF(labels, model(images, training=True))
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    return step
+
+
 def lead(resolver, workers):
     strategy = tensorflow.distribute.ParameterServerStrategy(resolver)
     coordinator = tensorflow.distribute.coordinator.ClusterCoordinator(strategy)
@@ -25,15 +38,11 @@ def lead(resolver, workers):
         model, optimizer = network(), keras.optimizers.SGD(0.1)
         optimizer.build(model.trainable_variables)
 
-    def step_of_worker(images, labels):
-        with tensorflow.GradientTape() as tape:
-            loss = LOSS_OF(labels, model(images, training=True))
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-        return loss
+    of_replica = replica_step(model, optimizer)
 
     @tensorflow.function
     def step(images, labels):
-        return strategy.run(step_of_worker, args=(images, labels))
+        return strategy.run(of_replica, args=(images, labels))
 
     losses = []
     for number in range(EPOCHS * len(digits) // BATCH * workers):
