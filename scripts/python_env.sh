@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # usage: scripts/python_env.sh [FOLDER [arrays | TORCH | FRAMEWORK.txt]]
-# Creates the virtual environment of the tests with the label python in FOLDER (default: build/python-venv). It contains numpy,
-# mypy, setuptools, wheel, ml_dtypes, torch (5 GB), what torch's own tests need, and what trains with torch: lightning, accelerate,
-# torchft. All presets share it. With "arrays" it stops before torch. TORCH is a release of torch, for example 2.4.0, and the environment
-# then has numpy, mypy and torch only. FRAMEWORK.txt is a file of requirements: the environment then has numpy and these. The files FOLDER/has-arrays, FOLDER/has-small-floats, FOLDER/has-torch, FOLDER/has-torch-suite, FOLDER/has-trainers and
-# FOLDER/has-FRAMEWORK mark complete installations. When an installation fails, the script exits with 77 and writes the reason to FOLDER.reason. PYTHON sets
-# the interpreter.
+# Creates the virtual environment of the tests with the label python in FOLDER (default: build/python-venv). It contains numpy, mypy, setuptools, wheel,
+# ml_dtypes, torch (5 GB), what torch's own tests need, and what trains with torch: lightning, accelerate, torchft. All presets share it. With "arrays" it stops
+# before torch. TORCH is a release of torch, for example 2.4.0, and the environment then has numpy, mypy and torch only. FRAMEWORK.txt is a file of
+# requirements: the environment then has numpy and these. The files FOLDER/has-arrays, FOLDER/has-small-floats, FOLDER/has-torch, FOLDER/has-torch-suite,
+# FOLDER/has-trainers and FOLDER/has-FRAMEWORK mark complete installations. When an installation fails, the script exits with 77 and writes the reason to
+# FOLDER.reason. PYTHON sets the interpreter.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
