@@ -25,8 +25,8 @@ for folder in ("test_network", "peers", "report", "training"):
 
 from run import CannotRun, Run, markdown_table  # noqa: E402
 
-# Sections in the order of the page.
-SECTIONS = ["links", "narrow", "colocated", "hosts", "changes", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "pauses", "replay",
+# Sections in the order of the page. SECTION/PART is a part of a section with a measurement of its own.
+SECTIONS = ["links", "narrow", "colocated", "hosts", "hosts/deaths", "changes", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "scale", "pauses", "replay",
             "torch_backend", "models", "outer_steps", "fewer_bytes", "wire_types"]
 INTRODUCTION = """# Benchmarks
 
@@ -48,7 +48,8 @@ def wrapped(text):
 
 
 def section(name):
-    return importlib.import_module(f"sections.{name}")
+    folder, _, part = name.rpartition("/")
+    return importlib.import_module(f"parts.{part}" if folder else f"sections.{name}")
 
 
 def load(path):
@@ -111,7 +112,7 @@ def run_line(entry):
 def place_table(name, table, folder):
     """Returns `table` itself, or a link to NAME.csv with its cells if it is long: a page is for reading, a CSV file for looking up."""
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines() if not line.startswith("|---")]
-    file = folder / f"{name}.csv"
+    file = folder / f"{name.replace('/', '_')}.csv"
     if len(rows) <= LONGEST_TABLE:
         file.unlink(missing_ok=True)
         has_only_zeros = rows[0][-1] == "wrong" and {row[-1] for row in rows[1:]} == {"0"}
@@ -129,7 +130,7 @@ def render(results, folder):
         if name not in results:
             continue
         module, entry = section(name), results[name]
-        page += f"\n## {module.TITLE}\n\n{wrapped(module.text(entry['data']))}\n\n{place_table(name, module.table(entry['data']), folder)}"
+        page += f"\n{'###' if '/' in name else '##'} {module.TITLE}\n\n{wrapped(module.text(entry['data']))}\n\n{place_table(name, module.table(entry['data']), folder)}"
         for title, plot in module.plots(entry["data"], folder) if hasattr(module, "plots") else []:
             page += f"\n![{title}]({plot})\n"
         page += "\n" + wrapped(f"<sub>{run_line(entry)}{'' if machine_line(entry) == usual else '; ' + machine_line(entry)}</sub>") + "\n"
