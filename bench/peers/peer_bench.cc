@@ -1,7 +1,6 @@
 #include "bench/peers/peer_bench.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -10,29 +9,17 @@
 #include "bench/e2e/process/cpu_time.h"
 #include "bench/e2e/process/exit_codes.h"
 #include "bench/e2e/workload/pattern.h"
+#include "bench/peers/peer_times.h"
 #include "core/clock.h"
 #include "core/float_bits.h"
 
 namespace sluice::bench {
 namespace {
 
-constexpr uint64_t kFirstSeed = 1;
-constexpr uint64_t kLastSeed = 2;
-
 double thread_cpu_seconds() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-void sleep_until(Nanos when) {
-  const timespec t{.tv_sec = when / kSecond, .tv_nsec = when % kSecond};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) == EINTR) {
-  }
-}
-
-double seconds_since(Nanos begin) {
-  return 1e-9 * static_cast<double>(monotonic_now() - begin);
 }
 
 Pattern pattern_of(const Peer& peer, uint64_t seed) {

@@ -49,6 +49,11 @@ class PeerFlags {
         ->check(CLI::Range(1, 1'000'000));
     app.add_option("--warmup", options_.warmup, "untimed operations or iterations before them")
         ->capture_default_str();
+    app.add_option(
+           "--computing", options_.computing_share,
+           "measure beside a thread that computes on each core, with pauses: the share of the time that "
+           "the operations take up when none computes")
+        ->check(CLI::Range(0.0, 1.0));
     app.add_option("--json", options_.json, "file for the results, written by rank 0");
     app.add_option("--spoil-rank", options_.spoil_rank,
                    "rank that contributes one wrong element, to prove that the check detects it");
@@ -134,6 +139,7 @@ class PeerReport {
       result["cpu_seconds"] = r.cpu_seconds;
       result["cpu_seconds_per_gb"] = cpu_per_gb(r);
       if (!options_.interface.empty()) result["sent_bytes"] = r.sent_bytes;
+      if (r.computing) result["computing"] = computing_json(*r.computing);
       result["wrong"] = r.wrong;
       json["results"].push_back(std::move(result));
       wrong += r.wrong;
@@ -143,10 +149,18 @@ class PeerReport {
   }
 
  private:
+  [[nodiscard]] static nlohmann::ordered_json computing_json(const ComputingResult& c) {
+    return {{"period_seconds", c.period_seconds},
+            {"loss", c.loss},
+            {"sums", c.sums},
+            {"sums_beside", c.sums_beside},
+            {"beside_seconds", c.beside_seconds}};
+  }
   // Returns CPU seconds of all ranks per 1e9 bytes contributed.
   [[nodiscard]] double cpu_per_gb(const PeerResult& r) const {
     const double sum = std::accumulate(r.cpu_seconds.begin(), r.cpu_seconds.end(), 0.0);
-    return sum / (static_cast<double>(r.bytes) * options_.iterations * peer_.ranks() * 1e-9);
+    return sum / (static_cast<double>(r.bytes) * static_cast<double>(r.operation_seconds.size()) *
+                  peer_.ranks() * 1e-9);
   }
 
   const Peer& peer_;
@@ -172,7 +186,8 @@ int run(Peer& peer, const PeerOptions& options) {
   PeerReport report(peer, options);
   const bool is_rank_zero = peer.rank() == 0;
   for (const uint64_t bytes : options.bytes) {
-    const PeerResult result = bench.measure(bytes);
+    const PeerResult result =
+        options.computing_share > 0 ? bench.measure_beside_computing(bytes) : bench.measure(bytes);
     if (is_rank_zero) report.add(result);
   }
   if (options.trace) {

@@ -101,6 +101,7 @@ class Driver:
         self.program = Path(programs, f"{self.library}_peer").resolve()
         self.ranks_per_host = 1
         self.collective = "allreduce"
+        self.computing = 0  # share of the time that operations beside computing threads take up; 0: no such threads
 
     def unavailable_reason(self, hosts):
         for program in filter(None, [self.program, self.launcher]):
@@ -121,6 +122,7 @@ class Driver:
     def measure(self, hosts, ranks, sizes, iterations, warmup, folder):
         operations = 1 + warmup + iterations
         options = ["--bytes", ",".join(map(str, sizes)), "--iterations", iterations, "--warmup", warmup, "--collective", self.collective]
+        options += ["--computing", self.computing] if self.computing else []
         options += ["--interface", hosts.interface] if isinstance(hosts, TestNetwork) else []
         with CountedBytes(self.name, hosts, self.host_count(ranks), operations * sum(sizes), self.collective):
             output = self.run(hosts, ranks, folder, options)

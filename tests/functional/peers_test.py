@@ -198,6 +198,14 @@ class PeersOnLoopback(Peers):
             self.assertEqual((row["runs"], row["wrong"], row["bound"]), (2, 0, None), row)
         self.assertEqual(len([row for row in output["results"] if row["sharing"] == "auto"]), 2 * 4 * 2)
 
+    def test_operations_beside_computing_threads(self):
+        output = self.hosts("--hosts", 1, "--ranks-per-host", 2, "--size", "64K", "--collectives", "allreduce", "--entries", ",".join(one_of_each_library()), "--computing", 0.5)
+        for row in output["results"]:
+            self.assertEqual((row["wrong"], row["runs"] >= 2), (0, True), row)
+            self.assertLess(row["loss"], 1, row)  # the threads came on
+            for figure in "period_seconds", "sums", "sums_beside", "median_seconds_beside":
+                self.assertGreater(row[figure], 0, row)
+
 
 @needs("network-namespaces")
 class PeersInTestNetwork(Peers):
