@@ -7,7 +7,8 @@ interleaved rounds, in one test network with a rate-limited link for each host (
     hosts.py --sluice ... --peers ... --hosts 1 --ranks-per-host 2,4,8 --size 4K,64K,1M,16M,64M    one host, without a network or reducers
 
 Sluice is measured at the blocking calls of its C API, with each value of SLUICE_HOSTS in --sharing: with "auto" a host sends its sum once,
-with "off" each rank sends all its data. Open MPI uses shared memory inside a host, and in openmpi-han also its hierarchical collectives.
+with "off" each rank sends all its data. MPICH's ranks poll and never give a core away, so that with more ranks than cores a wait lasts until
+the kernel takes it from them, several milliseconds; it is left out there. Open MPI uses shared memory inside a host, and in openmpi-han also its hierarchical collectives.
 Collectives: allreduce, reduce_scatter, all_gather, and "both", a reduce-scatter and an all-gather at once as in a step of FSDP2. S is the
 size of the whole tensor, of which a rank has a part of equal size in all but allreduce.
 
@@ -21,6 +22,11 @@ S/goodput of a host's link. "bound" is the minimum that the links allow with one
 
 "sent" is what the interface of the host that sends most has sent per operation, in units of S, as the interface counts: with headers. CPU
 is the CPU time of all ranks per 1e9 bytes of S at each rank, including that of ranks that spin while they wait.
+
+With --computing SHARE a thread computes on each core of this machine, in the processes of the ranks, and an operation starts in a rhythm in
+which operations take up SHARE of the time when no thread computes. The columns are those of a second table: "loss" is the share of the
+computation that is lost beside the operations, "sums" the share of all cores' time that the operations use, without computing threads or
+beside them, whichever is less (ranks that poll use more), and "beyond" the difference. "ms beside" is the time of an operation then.
 
 Exit codes: 1 when an entry could not be measured, 2 for wrong results."""
 
@@ -47,6 +53,7 @@ import sluice_run  # noqa: E402
 
 SCHEMA = "sluice.bench.hosts/1"
 PEERS = ["gloo-ring", "openmpi", "openmpi-ring", "openmpi-han"]
+PEERS_OF_ONE_HOST = [*PEERS, "mpich"]
 TORCH_NAMES = {"reduce_scatter": "reduce_scatter", "all_gather": "all_gather", "both": "reduce_scatter beside all_gather"}
 
 
@@ -59,6 +66,14 @@ def bound(collective, hosts, reducers):
     return torch_backend.bound(TORCH_NAMES[collective], hosts, reducers)
 
 
+def is_measured(entry, collective, ranks):
+    if entry.name == "mpich" and ranks > len(os.sched_getaffinity(0)):
+        print(f"# mpich is left out with {ranks} ranks, which are more than there are cores", flush=True)
+        return False
+    # A ring of Open MPI exists for allreduce only.
+    return collective == "allreduce" or entry.name == "openmpi" or not entry.name.startswith("openmpi-r")
+
+
 class Case(TimedComparison):
     """One collective with one number of ranks per host."""
 
@@ -68,11 +83,11 @@ class Case(TimedComparison):
         link_rate = (lambda _: bits_per_second(arguments.rate)) if arguments.hosts > 1 else None
         sharing = arguments.sharing if arguments.hosts > 1 else ["auto"]
         sluice = [peers.SluiceLibrary(arguments.sluice, arguments.peers, reducers, share, link_rate) for share in sharing for reducers in arguments.reducers]
-        # A ring of Open MPI exists for allreduce only.
-        others = [entry for entry in compare.peers_of(arguments) if collective == "allreduce" or entry.name == "openmpi" or not entry.name.startswith("openmpi-r")]
+        others = [entry for entry in compare.peers_of(arguments) if is_measured(entry, collective, ranks_per_host * arguments.hosts)]
         for entry in sluice + others:
             entry.ranks_per_host = ranks_per_host
             entry.collective = collective
+            entry.computing = arguments.computing
         super().__init__(arguments, arguments.hosts * ranks_per_host, hosts, folder, sluice + others)
         if arguments.hosts > 1:
             self.goodput = compare.goodput(arguments)
@@ -99,7 +114,19 @@ class Case(TimedComparison):
                 "least_time": unit and least / unit, "bound": limit, "over_bound": limit and median / unit / limit,
                 "least_over_bound": limit and least / unit / limit, "sent": sent, "sent_over_bound": sent and limit and sent / limit,
                 "cpu_seconds_per_gb": statistics.median(result["cpu_seconds_per_gb"] for result in results),
-                "wrong": sum(result["wrong"] for result in results)}
+                "wrong": sum(result["wrong"] for result in results), **computing(results)}
+
+
+def computing(results):
+    """What the operations cost threads that compute, as medians of the rounds."""
+    if "computing" not in results[0]:
+        return {}
+    sums = [min(result["computing"]["sums"], result["computing"]["sums_beside"]) for result in results]
+    median = lambda key: statistics.median(result["computing"][key] for result in results)  # noqa: E731
+    return {"period_seconds": median("period_seconds"), "loss": median("loss"), "sums": statistics.median(sums),
+            "beyond": statistics.median(result["computing"]["loss"] - share for result, share in zip(results, sums)),
+            "sums_beside": median("sums_beside"),
+            "median_seconds_beside": statistics.median(second for result in results for second in result["computing"]["beside_seconds"])}
 
 
 def with_best_peer(rows):
@@ -124,6 +151,13 @@ def print_table(rows):
               + (f"  crashed in {row['crashes']} more rounds" if row["crashes"] else ""))
 
 
+def print_computing(rows):
+    print("   L collective       size  entry                         period ms        ms  ms beside  loss %  sums %  beyond %")
+    for row in rows:
+        print(f"{row['ranks_per_host']:4} {row['collective']:14} {compare.size_text(row['bytes']):>6}  {row['entry']:28} {1e3 * row['period_seconds']:10.3f} "
+              f"{1e3 * row['median_seconds']:9.3f} {1e3 * row['median_seconds_beside']:10.3f} {100 * row['loss']:7.2f} {100 * row['sums']:7.2f} {100 * row['beyond']:9.2f}")
+
+
 def one_of(names):
     def parse_name(text):
         if text not in names:
@@ -133,11 +167,18 @@ def one_of(names):
     return parse_name
 
 
+def share(text):
+    if not 0 < (value := float(text)) <= 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number above 0, at most 1")
+    return value
+
+
 def parse(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sluice", type=Path, required=True, help="the program, for reducers")
     parser.add_argument("--peers", type=Path, required=True, help="folder of the drivers of Sluice and of the other libraries, bench/peers of a build")
-    parser.add_argument("--entries", type=compare.list_of(str), default=PEERS, metavar="NAME,...", help=f"other libraries to measure (default: {','.join(PEERS)})")
+    parser.add_argument("--entries", type=compare.list_of(str), metavar="NAME,...",
+                        help=f"other libraries to measure (default: {','.join(PEERS)}; on one host also mpich)")
     parser.add_argument("--hosts", type=positive, default=4, help="number of hosts H (default: 4)")
     parser.add_argument("--ranks-per-host", type=compare.list_of(positive), default=[2, 4, 8], metavar="L,...", help="default: 2,4,8")
     parser.add_argument("--reducers", type=compare.list_of(not_negative), metavar="K,...", help="pool widths (default: 0,2,4; with one host: 0)")
@@ -147,10 +188,12 @@ def parse(argv=None):
     parser.add_argument("--rate", type=parse_rate, default="200mbit", help="rate of the link of each host and reducer in each direction (default: 200mbit)")
     parser.add_argument("--size", "--sizes", type=compare.list_of(operation_size), default=[64 << 20], dest="sizes", metavar="SIZE,...",
                         help="in bytes, with an optional suffix K, M or G (default: 64M)")
+    parser.add_argument("--computing", type=share, default=0, metavar="SHARE", help="measure beside computing threads, operations in a rhythm (example: 0.25)")
     add_run_options(parser)
     arguments = parser.parse_args(argv)
-    check_run_options(parser, arguments)
     arguments.loopback = arguments.hosts == 1
+    arguments.entries = arguments.entries or (PEERS_OF_ONE_HOST if arguments.loopback else PEERS)
+    check_run_options(parser, arguments)
     arguments.reducer_rate = None  # a setting of compare.py
     arguments.reducers = arguments.reducers or ([0] if arguments.loopback else [0, 2, 4])
     if arguments.loopback and arguments.reducers != [0]:
@@ -202,6 +245,8 @@ def main():
     print(f"# {arguments.hosts} host{'' if arguments.loopback else 's'}, {links}, {output['machine'].get('congestion_control')}, {arguments.rounds} rounds, "
           f"load average {load['before']:.1f} before, {load['median']:.1f} in the median and {load['greatest']:.1f} at most, with the ranks' own")
     print_table(output["results"])
+    if arguments.computing:
+        print_computing(output["results"])
     if arguments.json:
         command = [Path(sys.argv[0]).name, *sys.argv[1:]]
         arguments.json.write_text(json.dumps({**output, "command": command}, indent=1) + "\n", encoding="utf-8")

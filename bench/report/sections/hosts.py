@@ -55,7 +55,8 @@ def text(cases):
     return ("`bench/test_network/hosts.py` ([options](../../bench/report/sections/hosts.py)): L ranks on each of 4 hosts behind one link of 200 Mb/s, K reducers with the link of a host, or one host without a network. Each row is "
             "timed at blocking calls in C, by the driver of its library. \"hosts off\": each rank sends all its data (SLUICE_HOSTS=off). Times are in units of S/goodput of "
             "a host's link. The bound is the minimum of the links with one stream for each host. Sent is what a host's interface sent, headers included, in units of S. "
-            "Peer / this is the time of the best other library over this one. CPU is that of all ranks; Open MPI's spin while they wait. The load average was "
+            "Peer / this is the time of the best other library over this one. CPU is that of all ranks; Open MPI's spin while they wait. "
+            f"{polling(cases)}The load average was "
             f"{loads[0]['before']:.0f} before the first run, from other work on the machine, and {min(load['median'] for load in loads):.0f} to "
             f"{max(load['greatest'] for load in loads):.0f} in the runs: medians of many ranks measure the wait for processors, too, and minima less so."
             + (" Not measured: " + "; ".join(failures) + "." if failures else "")
@@ -63,6 +64,12 @@ def text(cases):
             "--ranks-per-host 2 --reducers 0,4 --rate 200mbit --bytes 48M --rounds 1 --repetitions 2`. A step of DistributedDataParallel is 2.11 x as fast without reducers and 2.03 x with 4; "
             "one of FSDP2 that gathers asynchronously 1.69 x and 1.42 x; one of HSDP with bf16 on the wire 1.65 x and 1.77 x. Many gradients of this network are zeros, which "
             "are not sent.")
+
+
+def polling(cases):
+    if not any(row["entry"] == "mpich" for case in cases for row in case["rows"]):
+        return ""
+    return "MPICH's ranks never yield a core, so it was measured only where each rank has one. "
 
 
 def number(value, digits=3):
