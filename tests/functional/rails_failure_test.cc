@@ -115,16 +115,18 @@ TEST_F(RailsFailure, ErrorsNameTheRanksOfTheSession) {
   }
   run_ranks({0, 0, 0, 1, 1, 1}, 1, [](uint32_t rank, sluice_options& o) {
     const Created c = create_session(o);
-    EXPECT_EQ(c.status, SLUICE_OK) << c.error;
     if (rank == 4) {
+      EXPECT_EQ(c.status, SLUICE_OK) << c.error;
       EXPECT_EQ(sluice_session_abort(c.session, "rank 1 is tired"), SLUICE_OK);
     }
-    EXPECT_TRUE(eventually([&] { return !reason_of(c.session).empty(); }));
-    EXPECT_THAT(reason_of(c.session), ::testing::EndsWith("rank 1 is tired"));
+    // The abort may come before this rank knows that all have joined.
+    EXPECT_TRUE(c.session == nullptr || eventually([&] { return !reason_of(c.session).empty(); }));
+    const std::string reason = c.session == nullptr ? c.error : reason_of(c.session);
+    EXPECT_THAT(reason, ::testing::EndsWith("rank 1 is tired"));
     if (rank < 3) {
-      EXPECT_THAT(reason_of(c.session), ::testing::ContainsRegex(": rank [345] \\("));  // who was first
+      EXPECT_THAT(reason, ::testing::ContainsRegex(": rank [345] \\("));  // who was first
     }
-    static_cast<void>(sluice_session_close(c.session));
+    if (c.session != nullptr) static_cast<void>(sluice_session_close(c.session));
     return 0;
   });
 }
