@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "core/assert.h"
 #include "core/clock.h"
@@ -73,13 +74,13 @@ void Stage::begin(Piece& p, uint64_t number) const noexcept {
   p = {.op = at(arrive_index_)};
   const engine::Operation& o = table_[p.op];
   p.place = table_.place(o, number);
-  p.has_strips = o.parts_per_chunk > 1;
+  if (o.parts_per_chunk > 1) p.parts_per_strip = o.parts_per_chunk / topology_.hosts();
   p.bytes = p.place.length * o.parts_per_chunk;
   const wire::Kind kind = o.request.kind;
   if (!rails_.empty()) {
     // Hosts whose ranks call different operations meet at the first piece.
     const bool is_first = number == o.first_chunk;
-    p.rail = wire::has_parts(kind) && !p.has_strips && !is_first
+    p.rail = wire::has_parts(kind) && p.parts_per_strip == 0 && !is_first
                  ? topology_.local_of[p.place.owner]
                  : static_cast<uint32_t>(number % topology_.rails);
     p.maker = topology_.server_of(p.rail, host_);
@@ -99,7 +100,8 @@ void Stage::begin(Piece& p, uint64_t number) const noexcept {
 // Whoever makes the result reads its own contribution from its buffer.
 bool Stage::needs_copy(const Piece& p, const engine::OpRequest& r, uint64_t number) const noexcept {
   // Those of a reduce-scatter are apart in the buffer.
-  if (p.has_strips) return r.kind == wire::Kind::kReduceScatter;
+  if (p.parts_per_strip > 0)
+    return r.kind == wire::Kind::kReduceScatter || (is_owner(p) && p.maker != local_);
   if (wire::copies(r.kind)) return p.place.owner == rank_ && p.maker != local_;
   if (p.maker == local_) {
     // In place, the sum would overwrite the contribution while it is read.
@@ -157,11 +159,13 @@ bool Stage::arrive() noexcept {
 void Stage::copy_in(const Piece& p, uint32_t slot) noexcept {
   const engine::Operation& o = table_[p.op];
   std::byte* to = segment_.contribution(slot, local_);
-  if (!p.has_strips) return copy(to, send_at(o.request, p.place), p.bytes);
+  if (p.parts_per_strip == 0) return copy(to, send_at(o.request, p.place), p.bytes);
+  if (o.request.kind == wire::Kind::kAllGather) return copy(to, send_at(o.request, p.place), p.place.length);
   for (const std::vector<Rank>& ranks : topology_.ranks_of) {
-    const std::byte* const part = o.request.send + ranks[p.place.owner] * o.part_bytes;
-    copy(to, part + p.place.within, p.place.length);
-    to += p.place.length;
+    for (const Rank owner : std::span(ranks).subspan(p.place.owner, p.parts_per_strip)) {
+      copy(to, o.request.send + owner * o.part_bytes + p.place.within, p.place.length);
+      to += p.place.length;
+    }
   }
 }
 
@@ -250,11 +254,16 @@ void Stage::copy_out(const Piece& p, uint32_t slot) noexcept {
     case wire::Kind::kReduce:
       if (is_owner) copy(recv_at(r, p.place), segment_.result(slot), p.place.length);
       break;
-    case wire::Kind::kReduceScatter:  // of which the maker has written the result to its buffer
-      if (is_owner && p.maker != local_) copy(recv_at(r, p.place), segment_.result(slot), p.place.length);
+    case wire::Kind::kReduceScatter:  // the maker has written the only part of a strip to its buffer
+      if (p.parts_per_strip > 1) {
+        const size_t before = size_t{local_ - p.place.owner} * p.place.length;
+        copy(recv_at(r, p.place), host_result(p, slot) + before, p.place.length);
+      } else if (is_owner && p.maker != local_) {
+        copy(recv_at(r, p.place), segment_.result(slot), p.place.length);
+      }
       break;
     case wire::Kind::kAllGather:
-      if (p.has_strips) return copy_strips(p, slot);
+      if (p.parts_per_strip > 0) return copy_strips(p, slot);
       [[fallthrough]];
     case wire::Kind::kBroadcast:
       if (!is_owner) {
@@ -272,10 +281,11 @@ void Stage::copy_strips(const Piece& p, uint32_t slot) noexcept {
   const engine::Operation& o = table_[p.op];
   const std::byte* from = segment_.result(slot);
   for (const std::vector<Rank>& ranks : topology_.ranks_of) {
-    const Rank owner = ranks[p.place.owner];
-    std::byte* const to = o.request.recv + owner * o.part_bytes + p.place.within;
-    if (owner != rank_ || to != send_at(o.request, p.place)) copy(to, from, p.place.length);
-    from += p.place.length;
+    for (const Rank owner : std::span(ranks).subspan(p.place.owner, p.parts_per_strip)) {
+      std::byte* const to = o.request.recv + owner * o.part_bytes + p.place.within;
+      if (owner != rank_ || to != send_at(o.request, p.place)) copy(to, from, p.place.length);
+      from += p.place.length;
+    }
   }
 }
 

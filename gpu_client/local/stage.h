@@ -15,7 +15,8 @@
 // contributes. "The owner" is then, on the other hosts, the rank that serves the owner's rail (topology.h).
 // Reduce-scatters and all-gathers with equal parts on hosts with equally many ranks travel as such: a piece
 // has a strip for each host, of the parts of the ranks with one local index, whose rail it is. So a rail
-// without reducers can add each strip on the host that receives it, and small operations have fewer pieces.
+// without reducers can add each strip on the host that receives it. An operation that fits into one piece is
+// one: its strips have the parts of all ranks of a host.
 // The first piece of an operation travels on a rail that its number tells, whatever the kind: so the reducers
 // notice hosts whose ranks call different operations.
 //
@@ -126,12 +127,14 @@ class Stage final : engine::EndListener {
   // A piece in flight, as this rank sees it.
   struct Piece {
     uint32_t op = 0;
-    uint32_t maker = 0;       // of the result, by its local index; or one of the values below
-    uint32_t rail = 0;        // with several hosts
-    uint32_t bytes = 0;       // of the tensor, in all strips
-    bool has_strips = false;  // place.owner is a local index; place.within and place.length are of a strip
-    bool is_in_slot = false;  // this rank's contribution was copied
-    bool is_wide = false;     // accumulators travel on the rail
+    uint32_t maker = 0;  // of the result, by its local index; or one of the values below
+    uint32_t rail = 0;   // with several hosts
+    uint32_t bytes = 0;  // of the tensor, in all strips
+    // More than 0: the piece has strips, each with so many parts, of the ranks with the local indices from
+    // place.owner on. place.within and place.length are of each part.
+    uint32_t parts_per_strip = 0;
+    bool is_in_slot = false;                   // this rank's contribution was copied
+    bool is_wide = false;                      // accumulators travel on the rail
     PieceState state = PieceState::kArriving;  // of the maker
     uint64_t handle = 0;                       // of the rail's operation
     engine::ChunkPlace place{};
@@ -187,10 +190,17 @@ class Stage final : engine::EndListener {
   [[nodiscard]] bool finish_rails() noexcept;
   void finish_piece(const Piece& p, uint32_t slot) noexcept;
   [[nodiscard]] size_t rail_bytes(const Piece& p, size_t bytes) const noexcept;
+  [[nodiscard]] static size_t strip_bytes(const Piece& p) noexcept {
+    return size_t{p.parts_per_strip} * p.place.length;
+  }
+  // Of a reduce-scatter: this host's strip, or all of the piece, as it comes back from the rail.
+  [[nodiscard]] std::byte* host_result(const Piece& p, uint32_t slot) const noexcept {
+    return segment_.result(slot) + host_ * rail_bytes(p, strip_bytes(p));
+  }
   [[nodiscard]] uint32_t receiving_host(const Piece& p) const noexcept;
   // Whether the piece has a part that this rank owns.
   [[nodiscard]] bool is_owner(const Piece& p) const noexcept {
-    return p.has_strips ? p.place.owner == local_ : p.place.owner == rank_;
+    return p.parts_per_strip > 0 ? local_ - p.place.owner < p.parts_per_strip : p.place.owner == rank_;
   }
   void on_operation_ended() noexcept override;
 

@@ -42,7 +42,15 @@ void Stage::make_local_part(const Piece& p, uint32_t slot) noexcept {
     const bool is_final = rails_.empty() && r.kind == wire::Kind::kReduceScatter;
     return sum(p, slot, is_final ? recv_at(r, p.place) : shared);
   }
-  if (p.has_strips) return copy(shared + size_t{host_} * p.place.length, send_at(r, p.place), p.place.length);
+  if (p.parts_per_strip > 0) {
+    std::byte* to = shared + host_ * strip_bytes(p);
+    for (uint32_t local = p.place.owner; local < p.place.owner + p.parts_per_strip; ++local) {
+      const bool is_in_buffer = local == local_;
+      copy(to, is_in_buffer ? send_at(r, p.place) : segment_.contribution(slot, local), p.place.length);
+      to += p.place.length;
+    }
+    return;
+  }
   const Rank source = r.kind == wire::Kind::kBroadcast ? r.root : p.place.owner;
   if (topology_.host_of[source] != host_) return;
   const std::byte* const from =
@@ -84,19 +92,19 @@ Status Stage::start_on_rail(Piece& p, uint64_t number) noexcept {
   switch (r.kind) {
     case wire::Kind::kReduce:
     case wire::Kind::kReduceScatter:
-      if (p.has_strips) {
+      if (p.parts_per_strip > 0) {
         rail.kind = wire::Kind::kReduceScatter;
-        rail.recv = shared + host_ * rail_bytes(p, p.place.length);
+        rail.recv = host_result(p, slot);
         break;
       }
       rail.kind = wire::Kind::kReduce;
       rail.root = receiving_host(p);
       break;
     case wire::Kind::kAllGather:
-      if (p.has_strips) {
+      if (p.parts_per_strip > 0) {
         rail.kind = wire::Kind::kAllGather;
         rail.op = wire::Op::kSum;
-        rail.send = shared + size_t{host_} * p.place.length;
+        rail.send = shared + host_ * strip_bytes(p);
         break;
       }
       [[fallthrough]];
@@ -140,22 +148,22 @@ bool Stage::finish_rails() noexcept {
 
 void Stage::finish_piece(const Piece& p, uint32_t slot) noexcept {
   const engine::OpRequest& r = table_[p.op].request;
-  const bool others_receive = !p.has_strips && wire::has_owner(r.kind) && receiving_host(p) != host_;
+  const bool others_receive = p.parts_per_strip == 0 && wire::has_owner(r.kind) && receiving_host(p) != host_;
   if (wire::copies(r.kind) || others_receive) return;
-  std::byte* const shared =
-      segment_.result(slot) + (p.has_strips ? host_ * rail_bytes(p, p.place.length) : 0);
-  const bool is_last_step = r.kind == wire::Kind::kReduceScatter && is_owner(p);
+  std::byte* const shared = host_result(p, slot);
+  const size_t bytes = std::max<size_t>(strip_bytes(p), p.place.length);
+  const bool is_last_step = r.kind == wire::Kind::kReduceScatter && p.parts_per_strip <= 1 && is_owner(p);
   std::byte* const out = is_last_step ? recv_at(r, p.place) : shared;
-  const size_t count = p.place.length / wire::size_of(r.dtype);
+  const size_t count = bytes / wire::size_of(r.dtype);
   if (!p.is_wide && r.op != wire::Op::kAvg) {
-    if (out != shared) copy(out, shared, p.place.length);
+    if (out != shared) copy(out, shared, bytes);
     return;
   }
   // Rounds and divides. The contribution's slot is free: this rank has read its own one from its buffer.
   const std::byte* source = shared;
   if (out == shared) {
     std::byte* const spare = segment_.contribution(slot, local_);
-    copy(spare, shared, rail_bytes(p, p.place.length));
+    copy(spare, shared, rail_bytes(p, bytes));
     source = spare;
   }
   const auto stage = p.is_wide ? kernels::Stage::kFinish : kernels::Stage::kWhole;

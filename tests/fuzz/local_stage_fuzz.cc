@@ -77,7 +77,8 @@ Call take_call(Input& in, uint32_t ranks) {
   if (!wire::has_parts(c.kind)) {
     c.counts = {1 + in.below(kMostElements)};
   } else if (in.below(2) == 0) {
-    c.counts.assign(ranks, 1 + in.below(kMostElements / ranks));
+    const size_t count = 1 + in.below(kMostElements / ranks);
+    c.counts.assign(ranks, count % 4 == 3 ? 1 + count % 61 : count);  // often so few that a piece has all
   } else {
     for (Rank rank = 0; rank < ranks; ++rank) c.counts.push_back(in.below(kMostElements / ranks));
     c.counts[in.below(ranks)] += 1;

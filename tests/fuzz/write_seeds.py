@@ -275,7 +275,7 @@ def main():
     write("lane_recovery_fuzz", lane_recovery_seeds())
     write("discovery_fuzz", discovery_seeds())
     write("block_fuzz", block_seeds())
-    write("local_stage_fuzz", scripts([*range(60), 82, 140, 1199]))
+    write("local_stage_fuzz", scripts([*range(60), 69, 82, 140, 587, 1199, 1649]))
     write("local_meeting_fuzz", scripts(range(24)))
 
 

@@ -72,11 +72,7 @@ void OpTable::divide_into_parts(Operation& o, const OpRequest& request, size_t e
       std::ranges::adjacent_find(request.counts, std::not_equal_to<>()) == request.counts.end();
   if (equal) {
     o.part_bytes = o.bytes / ranks_;
-    const uint32_t bytes = bytes_of_part(o.chunk_bytes, parts_per_chunk_, request.dtype);
-    if (parts_per_chunk_ > 1 && bytes > 0) {
-      o.parts_per_chunk = parts_per_chunk_;
-      o.chunk_bytes = bytes;
-    }
+    if (parts_per_chunk_ > 1) group_parts(o, request.dtype);
     o.chunk_count = div_ceil(o.part_bytes, o.chunk_bytes) * (ranks_ / o.parts_per_chunk);
     return;
   }
@@ -99,6 +95,16 @@ void OpTable::divide_into_parts(Operation& o, const OpRequest& request, size_t e
     }
   }
   o.chunk_count = o.places.size();
+}
+
+void OpTable::group_parts(Operation& o, wire::DType dtype) const noexcept {
+  const bool is_one_chunk = o.bytes <= o.chunk_bytes;
+  const uint32_t parts = is_one_chunk ? ranks_ : parts_per_chunk_;
+  const uint32_t bytes =
+      is_one_chunk ? static_cast<uint32_t>(o.part_bytes) : bytes_of_part(o.chunk_bytes, parts, dtype);
+  if (bytes == 0) return;
+  o.parts_per_chunk = parts;
+  o.chunk_bytes = bytes;
 }
 
 ChunkPlace OpTable::place(const Operation& o, uint64_t chunk) const noexcept {

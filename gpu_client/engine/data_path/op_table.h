@@ -80,7 +80,8 @@ struct Operation {
   uint64_t chunk_count = 0;  // 0 for an operation of 0 bytes
   uint64_t part_bytes = 0;   // of each rank's part; 0: all is one part, or the parts differ
   // More than one: the ranks are in groups of so many, which take turns, and a chunk has the same bytes of
-  // the parts of all ranks of a group. `within` and `length` of its place are of each part.
+  // the parts of all ranks of a group. `within` and `length` of its place are of each part. All ranks: the
+  // operation is one chunk.
   uint32_t parts_per_chunk = 1;
   uint32_t counts_crc = 0;  // CRC32C of the parts' counts, each u64, if they differ; else 0
   uint32_t generation = 0;
@@ -103,7 +104,8 @@ class OpTable {
   static constexpr uint32_t kCapacity = 1024;
 
   // The chunk size is a function of the first two values (protocol.md section 8). `parts_per_chunk` divides
-  // the number of ranks. It is that of operations with equal parts, where chunks are large enough.
+  // the number of ranks. It is that of operations with equal parts, where chunks are large enough; and if it
+  // is more than one, such an operation that fits into one chunk is one.
   OpTable(uint32_t lane_connections, const wire::ChunkSizes& chunk_sizes, uint32_t ranks,
           uint32_t parts_per_chunk = 1);
 
@@ -141,6 +143,7 @@ class OpTable {
 
  private:
   void divide_into_parts(Operation& o, const OpRequest& request, size_t element) const;
+  void group_parts(Operation& o, wire::DType dtype) const noexcept;
 
   const uint32_t lane_connections_;
   const wire::ChunkSizes chunk_sizes_;

@@ -75,6 +75,26 @@ TEST(OpTable, CutsEqualPartsOfAGroupTogether) {
   EXPECT_EQ(many[many.open(r).value()].parts_per_chunk, 1U) << "a chunk has no room for 64 B of each part";
 }
 
+// Only where parts are cut together: there small operations are one chunk with the parts of all ranks.
+TEST(OpTable, MakesAGroupOfAllRanksWhereOneChunkHoldsAllParts) {
+  OpTable table(1, {.smallest = 16 * kKiB, .slot_bytes = 16 * kKiB}, 6, 2);
+  OpRequest r = request(6 * 5);
+  for (const wire::Kind kind : {wire::Kind::kReduceScatter, wire::Kind::kAllGather}) {
+    r.kind = kind;
+    const Operation& o = table[table.open(r).value()];
+    EXPECT_EQ(o.parts_per_chunk, 6U);
+    EXPECT_EQ(o.chunk_count, 1U);
+    const ChunkPlace place = table.place(o, o.first_chunk);
+    EXPECT_EQ(place.owner, 0U);
+    EXPECT_EQ(place.length, 5 * 4U);
+  }
+  r.count = 0;
+  EXPECT_EQ(table[table.open(r).value()].chunk_count, 0U);
+  OpTable apart(1, {.smallest = 16 * kKiB, .slot_bytes = 16 * kKiB}, 6, 1);
+  r.count = 6 * 5;
+  EXPECT_EQ(apart[apart.open(r).value()].chunk_count, 6U);
+}
+
 // Each part is covered by its owner's chunks in their order, and the parts take turns (protocol.md section
 // 8).
 TEST(OpTable, DividesThePartsOfAllRanksIntoChunksInTurn) {
