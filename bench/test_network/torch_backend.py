@@ -4,7 +4,8 @@
     torch_backend.py --sluice build/release/bin/sluice --library build/release/lib/libsluice.so --python build/python-venv/bin/python \\
         --workers 4 --reducers 0,4 --rate 200mbit --bytes 32M --json F
 
---workers counts hosts; --ranks-per-host starts several ranks on each, behind its one link.
+--workers counts hosts; --ranks-per-host starts several ranks on each, behind its one link. "call" is the time of an asynchronous allreduce of
+4 KiB until it returns, "call and wait" until its wait() returns; with --cases call nothing else is measured.
 
 The cases with bf16 are fsdp.offload() with 16 bits on the wire beside torch's own FSDP2 and HSDP over gloo in f32.
 
@@ -21,6 +22,7 @@ tensor's bytes divided by the TCP goodput of a link. "gloo/this" is gloo's media
 
 import argparse
 import json
+import math
 import os
 import signal
 import statistics
@@ -43,7 +45,7 @@ SCHEMA = "sluice.bench.torch_backend/1"
 PACKAGE = Path(__file__).resolve().parents[2] / "gpu_client/python/src"
 RANK = Path(__file__).with_name("torch_rank.py")
 CASES = ("all_reduce", "reduce_scatter", "all_gather", "reduce_scatter beside all_gather", "broadcast", "all_reduce of 4 KiB", "ddp step",
-         "ddp step without communication", "fsdp2 step", "fsdp2 step, asynchronous", "fsdp2 step, asynchronous, bf16", "hsdp step, bf16")
+         "ddp step without communication", "fsdp2 step", "fsdp2 step, asynchronous", "fsdp2 step, asynchronous, bf16", "hsdp step, bf16", "call")
 
 
 def bound(case, workers, reducers):
@@ -58,9 +60,11 @@ def run_ranks(network, arguments, backend, pool, folder):
     """Returns the output of every rank."""
     count = arguments.workers * arguments.ranks_per_host
     settings = {"bytes": arguments.bytes, "repetitions": arguments.repetitions, "warmup": 1, "cases": arguments.cases, "ranks_per_host": arguments.ranks_per_host,
-                "store": f"file://{folder}/store-{time.monotonic_ns()}"}
+                "calls": arguments.calls, "store": f"file://{folder}/store-{time.monotonic_ns()}"}
     env = {**os.environ, "SLUICE_LIBRARY": str(arguments.library.resolve()), "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(count),
-           "SLUICE_REDUCERS": pool, "SLUICE_LINK_RATE": arguments.rate, "GLOO_SOCKET_IFNAME": network.interface, "MASTER_ADDR": network.address("w0")}
+           "SLUICE_REDUCERS": pool, "GLOO_SOCKET_IFNAME": network.interface, "MASTER_ADDR": network.address("w0")}
+    if bits_per_second(arguments.rate):
+        env["SLUICE_LINK_RATE"] = arguments.rate
     ranks = []
     try:
         for rank in range(count):
@@ -93,14 +97,14 @@ def measure(arguments):
 
 
 def rows_of(arguments, entries, times):
-    unit = 8 * arguments.bytes / (GOODPUT * bits_per_second(arguments.rate))
+    unit = 8 * arguments.bytes / (GOODPUT * (bits_per_second(arguments.rate) or math.inf))
     medians = {name: {case: statistics.median(seconds) for case, seconds in cases.items()} for name, cases in times.items()}
     for cases in medians.values():
         if "ddp step without communication" in cases:
             cases["ddp communication"] = cases["ddp step"] - cases["ddp step without communication"]
     for name, reducers in entries.items():
         for case, seconds in medians[name].items():
-            yield {"entry": name, "case": case, "median_seconds": seconds, "time": seconds / unit, "bound": bound(case, arguments.workers, reducers),
+            yield {"entry": name, "case": case, "median_seconds": seconds, "time": seconds / unit if unit else None, "bound": bound(case, arguments.workers, reducers),
                    "gloo_over_this": medians["gloo"][case] / seconds}
 
 
@@ -108,7 +112,7 @@ def print_table(rows):
     print(f"{'case':34} {'entry':12} {'median ms':>10} {'time':>7} {'bound':>7} {'gloo/this':>9}")
     for row in sorted(rows, key=lambda row: row["case"]):
         limit = f"{row['bound']:7.3f}" if row["bound"] else "      -"
-        print(f"{row['case']:34} {row['entry']:12} {1e3 * row['median_seconds']:10.3f} {row['time']:7.3f} {limit} {row['gloo_over_this']:9.2f}")
+        print(f"{row['case']:34} {row['entry']:12} {1e3 * row['median_seconds']:10.3f} {row['time'] or 0:7.3f} {limit} {row['gloo_over_this']:9.2f}")
 
 
 def parse(argv=None):
@@ -119,11 +123,12 @@ def parse(argv=None):
     parser.add_argument("--workers", type=positive, default=4)
     parser.add_argument("--ranks-per-host", type=positive, default=1)
     parser.add_argument("--reducers", type=compare.list_of(not_negative), default=[0, 4], metavar="K,...", help="pool widths (default: 0,4)")
-    parser.add_argument("--rate", type=parse_rate, default="200mbit", help="rate of each link in each direction (default: 200mbit)")
+    parser.add_argument("--rate", type=parse_rate, default="200mbit", help="rate of each link in each direction; 0: no limit (default: 200mbit)")
     parser.add_argument("--bytes", type=operation_size, default=32 << 20, help="of a tensor, and of the networks' parameters (default: 32M)")
     parser.add_argument("--cases", type=lambda text: text.split(";"), default=list(CASES), metavar="CASE;...", help=f"default: all, {'; '.join(CASES)}")
     parser.add_argument("--rounds", type=positive, default=2)
     parser.add_argument("--repetitions", type=positive, default=3, help="timed repetitions of each case in a round (default: 3)")
+    parser.add_argument("--calls", type=positive, default=200, help="calls of 4 KiB, without the first 20 (default: 200)")
     parser.add_argument("--deadline", type=positive, default=600, metavar="SECONDS", help="time limit of one entry of a round (default: 600)")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args(argv)
