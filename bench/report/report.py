@@ -26,8 +26,8 @@ for folder in ("test_network", "peers", "report", "training"):
 from run import CannotRun, Run, markdown_table  # noqa: E402
 
 # Sections in the order of the page. SECTION/PART is a part of a section with a measurement of its own.
-SECTIONS = ["links", "narrow", "colocated", "hosts", "hosts/computing", "hosts/deaths", "changes", "patterns", "latency", "loopback", "reducer_cpu", "kernels", "kernels/orders", "scale", "pauses", "replay",
-            "torch_backend", "torch_backend/calls", "models", "outer_steps", "fewer_bytes", "wire_types"]
+SECTIONS = ["links", "narrow", "colocated", "hosts", "hosts/computing", "hosts/deaths", "changes", "patterns", "latency", "loopback", "reducer_cpu", "kernels",
+            "kernels/orders", "scale", "pauses", "replay", "torch_backend", "torch_backend/calls", "torch_backend/hsdp", "models", "outer_steps", "fewer_bytes", "wire_types"]
 INTRODUCTION = """# Benchmarks
 
 For readers who plan a deployment: measured times of Sluice and of other libraries

@@ -12,7 +12,8 @@ The cases with bf16 are fsdp.offload() with 16 bits on the wire beside torch's o
 Every round runs gloo and each pool width K once, in one test network. Pool width 0: the ranks reduce by themselves. The time of a
 repetition is that of its slowest rank; the table has medians over all rounds. "time" is in units of S/goodput, the parameters' or
 tensor's bytes divided by the TCP goodput of a link. "gloo/this" is gloo's median over this entry's of the same run. The DDP step's
-"communication" is its time minus that of the same step without communication. "bound" is the least time that the links allow:
+"communication" is its time minus that of the same step without communication, and HSDP's "between hosts" its time minus that of a step in which
+each host trains alone. "bound" is the least time that the links allow:
 
     all_reduce                         K = 0: 2(n-1)/n    K >= n: 1
     reduce_scatter                     K = 0: (n-1)/n     K >= n: 1
@@ -45,7 +46,8 @@ SCHEMA = "sluice.bench.torch_backend/1"
 PACKAGE = Path(__file__).resolve().parents[2] / "gpu_client/python/src"
 RANK = Path(__file__).with_name("torch_rank.py")
 CASES = ("all_reduce", "reduce_scatter", "all_gather", "reduce_scatter beside all_gather", "broadcast", "all_reduce of 4 KiB", "ddp step",
-         "ddp step without communication", "fsdp2 step", "fsdp2 step, asynchronous", "fsdp2 step, asynchronous, bf16", "hsdp step, bf16", "call")
+         "ddp step without communication", "fsdp2 step", "fsdp2 step, asynchronous", "fsdp2 step, asynchronous, bf16", "hsdp step, bf16",
+         "hsdp step without copies", "call")
 
 
 def bound(case, workers, reducers):
@@ -102,6 +104,8 @@ def rows_of(arguments, entries, times):
     for cases in medians.values():
         if "ddp step without communication" in cases:
             cases["ddp communication"] = cases["ddp step"] - cases["ddp step without communication"]
+        if "hsdp step without copies" in cases:
+            cases["hsdp, bf16, between hosts"] = cases["hsdp step, bf16"] - cases["hsdp step without copies"]
     for name, reducers in entries.items():
         for case, seconds in medians[name].items():
             yield {"entry": name, "case": case, "median_seconds": seconds, "time": seconds / unit if unit else None, "bound": bound(case, arguments.workers, reducers),

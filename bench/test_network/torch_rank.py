@@ -16,8 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 BACKEND, SETTINGS = sys.argv[1], json.loads(sys.argv[2])
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "reduce_scatter beside all_gather", "broadcast", "all_reduce of 4 KiB")
 if BACKEND == "sluice":
     import sluice.torch.fsdp  # registers the backend too
+
+
+def wanted(*names):
+    return any(name in SETTINGS["cases"] for name in names)
 
 
 def timed(call):
@@ -33,6 +38,8 @@ def timed(call):
 
 
 def collectives():
+    if not wanted(*COLLECTIVES):
+        return
     elements = SETTINGS["bytes"] // 4 // RANKS * RANKS
     whole, part = torch.ones(elements), torch.ones(elements // RANKS)
     other_whole, other_part = torch.ones(elements), torch.ones(elements // RANKS)
@@ -50,16 +57,16 @@ def collectives():
     yield "all_reduce of 4 KiB", lambda small=torch.ones(1024): dist.all_reduce(small)
 
 
-def network():
+def network(activation):
     """A network of `bytes` of parameters in 8 equal layers."""
     width = int((SETTINGS["bytes"] / 4 / 8) ** 0.5)
-    return torch.nn.Sequential(*[layer for _ in range(8) for layer in (torch.nn.Linear(width, width, bias=False), torch.nn.ReLU())]), width
+    return torch.nn.Sequential(*[layer for _ in range(8) for layer in (torch.nn.Linear(width, width, bias=False), activation())]), width
 
 
-def steps(wrap):
-    model, width = network()
+def steps(wrap, activation=torch.nn.ReLU, make_input=torch.ones):
+    model, width = network(activation)
     model = wrap(model)
-    x = torch.ones(4, width)
+    x = make_input(4, width)
 
     def step():
         model(x).sum().backward()
@@ -85,10 +92,12 @@ def offloaded(model):
     return model
 
 
-def hybrid(model):
-    """A copy of the model on each host, whose ranks have one shard each."""
+def hybrid(model, with_copies=True):
+    """A copy of the model on each host, whose ranks have one shard each. Without copies: the model of each host trains alone."""
     shards = SETTINGS["ranks_per_host"]
     mesh = init_device_mesh("cpu", (RANKS // shards, shards), mesh_dim_names=("replicate", "shard"))
+    if not with_copies:
+        return wrap_layers(model, mesh=mesh["shard"])
     if BACKEND != "sluice":
         return wrap_layers(model, mesh=mesh)
     wrap_layers(model, mesh=mesh["shard"])
@@ -97,22 +106,25 @@ def hybrid(model):
 
 
 def trainings():
-    ddp, step = steps(DistributedDataParallel)
+    """Makes a model only where a case of it is measured: those of many ranks would fill the memory."""
+    if wanted("ddp step", "ddp step without communication"):
+        ddp, step = steps(DistributedDataParallel)
 
-    def alone():
-        with ddp.no_sync():
-            step()
+        def alone():
+            with ddp.no_sync():
+                step()
 
-    yield "ddp step", step
-    yield "ddp step without communication", alone
-    _, sharded = steps(wrap_layers)
-    yield "fsdp2 step", sharded
-    _, overlapped = steps(lambda model: wrap_layers(model, asynchronous=True))
-    yield "fsdp2 step, asynchronous", overlapped
-    _, narrow = steps(lambda model: offloaded(wrap_layers(model, asynchronous=True)))
-    yield "fsdp2 step, asynchronous, bf16", narrow
-    _, copies = steps(hybrid)
-    yield "hsdp step, bf16", copies
+        yield "ddp step", step
+        yield "ddp step without communication", alone
+    # No gradient of HSDP's is 0, since zeros are not sent.
+    dense = {"activation": torch.nn.Tanh, "make_input": torch.randn}
+    for name, wrap, how in (("fsdp2 step", wrap_layers, {}),
+                            ("fsdp2 step, asynchronous", lambda model: wrap_layers(model, asynchronous=True), {}),
+                            ("fsdp2 step, asynchronous, bf16", lambda model: offloaded(wrap_layers(model, asynchronous=True)), {}),
+                            ("hsdp step, bf16", hybrid, dense),
+                            ("hsdp step without copies", lambda model: hybrid(model, with_copies=False), dense)):
+        if wanted(name):
+            yield name, steps(wrap, **how)[1]
 
 
 def call_seconds():
@@ -131,8 +143,8 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(1)
     dist.init_process_group(BACKEND, init_method=SETTINGS["store"], rank=RANK, world_size=RANKS, timeout=datetime.timedelta(seconds=120))
-    cases = {name: timed(call) for kind in (collectives, trainings) for name, call in kind() if name in SETTINGS["cases"]}
-    print(json.dumps({**cases, **call_seconds()}))
+    cases = {name: timed(call) for kind in (collectives, trainings) for name, call in kind() if wanted(name)}
+    print(json.dumps({**cases, **(call_seconds() if wanted("call") else {})}))
     dist.destroy_process_group()
 
 

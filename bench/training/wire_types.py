@@ -55,7 +55,7 @@ def run_python(arguments, pool, script, options, folder, ranks=1):
     """Runs a script of this folder as `ranks` processes. Returns the lines of JSON that each printed."""
     store = f"{folder}/store-{time.monotonic_ns()}"
     env = {**os.environ, "SLUICE_LIBRARY": str(arguments.library.resolve()), "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
-           "REDUCERS": pool, "SLUICE_HOSTS": "off", "STORE": f"file://{store}", "WORLD_SIZE": str(ranks)}
+           "REDUCERS": pool, "SLUICE_REDUCERS": pool, "SLUICE_HOSTS": "off", "STORE": f"file://{store}", "WORLD_SIZE": str(ranks)}
     outputs, processes = [Path(f"{store}-out-{rank}") for rank in range(ranks)], []
     try:
         for rank, output in enumerate(outputs):
