@@ -22,7 +22,7 @@ from sluice.torch import meeting
 from sluice.torch.device import HostDevice
 from sluice.torch.fsdp import offload
 from sluice.torch.fsdp.comms import GradientScatter, ParameterGather
-from sluice.torch.fsdp.host_stage import RailOrder
+from sluice.torch.rails.host_stage import RailOrder
 from sluice.torch.fsdp.sessions import open_channels
 
 BF16 = torch.bfloat16

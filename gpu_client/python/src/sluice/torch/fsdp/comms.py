@@ -43,7 +43,7 @@ class GradientScatter(_Comm):
             input_tensor.mul_(operator.factor)
         if (stage := self.channel.stage) is not None:
             share = stage.share_of(input_tensor)
-            reduce_in_host = functools.partial(stage.reduce, input_tensor, share, operator.name == "avg")
+            reduce_in_host = functools.partial(stage.reduce, input_tensor, share, dist.ReduceOp.AVG if operator.name == "avg" else dist.ReduceOp.SUM)
         residual = _residual(self._residuals, self._name, share)
 
         def begin(stream: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple, Optional
@@ -13,19 +14,19 @@ import torch.distributed as dist
 
 from ...errors import Error
 from ...session import Session
-from .. import group_session, meeting
+from .. import group_session
 from ..device import Device
 from ..options import Options
+from ..rails.host_group import HostGroup
+from ..rails.host_stage import HostStage
+from ..rails.layout import HostName, counts_text, hosts_of, name_on_two_machines, own_host, rail_of
 from .channel import Channel
-from .host_stage import HostStage, host_name, hosts_of, own_name
 
 
 class Announcement(NamedTuple):
     arguments: Mapping[str, Any]  # must be equal on all ranks
     own: list[Any]  # of group_session.announcement()
-    host: str  # host_name()
-    name: str  # own_name()
-    machine: str
+    host: HostName
     refusal: str  # why this rank cannot take part
 
 
@@ -47,8 +48,8 @@ def open_channels(group: dist.ProcessGroup, arguments: Mapping[str, Any], wires:
                       RuntimeWarning, stacklevel=5)
         return []
     hosts = [sorted(host, key=ranks.__getitem__) for host in hosts]  # the order in which torch's group has them
-    own_host = next((host for host in hosts if group.rank() in host), [])
-    rail = [host[own_host.index(group.rank())] for host in hosts] or list(range(group.size()))
+    own = rail_of(hosts, group.rank()) if hosts else None
+    rail = own.members if own else list(range(group.size()))
     agreed: list[Any] = [None] * group.size()
     dist.all_gather_object(agreed, _decision([announced[rank] for rank in rail]) if group.rank() == rail[0] else None, group=group)
     if refusal := next((each for each in agreed if isinstance(each, str)), None):
@@ -61,9 +62,9 @@ def open_channels(group: dist.ProcessGroup, arguments: Mapping[str, Any], wires:
     try:
         # A group for each session: torch's operations of one group follow one another, so a gather that waits for other hosts would
         # hold up the next reduction.
-        if hosts and stage_device is not None:
+        if own and stage_device is not None:
             for _ in wires:
-                stages.append(HostStage([ranks[rank] for rank in own_host], hosts, stage_device, timeout))
+                stages.append(HostStage(_host_group([ranks[rank] for rank in own.own_host], timeout), hosts, stage_device))
         for index, wire in enumerate(wires):
             session: Session = sessions._replace(options=replace(options, wire_dtype=wire)).open(index, timeout)
             channels.append(Channel(session, [ranks[rank] for rank in rail], device, timeout, stages[index] if stages else None))
@@ -84,9 +85,19 @@ def _announcement(arguments: Mapping[str, Any], options: Options, device: Option
         group_session.check_options(options, 0, 1)
         if device is not None and (failure := group_session.failure_of(device)) is not None:
             raise failure
-        return Announcement(arguments, group_session.announcement(None), host_name(), own_name(), meeting.machine_id(), "")
+        own = group_session.announcement(None)
+        return Announcement(arguments, own, own_host(own[1][0]), "")
     except Exception as error:  # told to all ranks, which would wait for this one
-        return Announcement(arguments, [], "", "", "", str(error))
+        return Announcement(arguments, [], HostName("", "", "", ""), str(error))
+
+
+def _host_group(ranks: list[int], timeout: timedelta) -> HostGroup:
+    """Collective over the ranks of this host, by their numbers in the job."""
+    def close(group: dist.ProcessGroup) -> None:
+        with suppress(ValueError):  # torch has no groups any more
+            dist.destroy_process_group(group)
+
+    return HostGroup(dist.new_group(ranks, timeout=timeout, use_local_synchronization=True), close)
 
 
 def _check_equal(announced: list[Announcement], ranks: Sequence[int]) -> None:
@@ -96,16 +107,8 @@ def _check_equal(announced: list[Announcement], ranks: Sequence[int]) -> None:
         for name, value in announced[0].arguments.items():
             if other.arguments.get(name) != value:
                 raise ValueError(f"ranks differ in {name}: {value!r} on rank {ranks[0]}, {other.arguments.get(name)!r} on rank {rank}")
-    _check_names(announced, ranks)
-
-
-def _check_names(announced: list[Announcement], ranks: Sequence[int]) -> None:
-    named: dict[str, int] = {}
-    for place, each in enumerate(announced):
-        first = named.setdefault(each.name, place) if each.name else place
-        if announced[first].machine != each.machine:  # their gradients would be added as those of one host
-            two = " and ".join(f"rank {ranks[one]} ({announced[one].own[1][0]})" for one in (first, place))
-            raise dist.DistBackendError(f"fsdp.offload: {two} have the same SLUICE_HOST_ID {each.name!r} on different machines")
+    if text := name_on_two_machines([each.host for each in announced], ranks):
+        raise dist.DistBackendError(f"fsdp.offload: {text}")
 
 
 def _hosts(announced: list[Announcement]) -> list[list[int]]:
@@ -113,8 +116,7 @@ def _hosts(announced: list[Announcement]) -> list[list[int]]:
     hosts = hosts_of([each.host for each in announced])
     if len(hosts) == len(announced) > 1:
         return []
-    if len({len(host) for host in hosts}) > 1:
-        counts = ", ".join(str(len(host)) for host in hosts)
+    if counts := counts_text(hosts):
         warnings.warn(f"fsdp.offload: the hosts have {counts} ranks of the model; torch does not reduce within them, because the numbers differ",
                       RuntimeWarning, stacklevel=6)
         return []

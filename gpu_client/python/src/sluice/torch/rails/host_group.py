@@ -1,0 +1,53 @@
+"""Class HostGroup: collectives of torch among the ranks of a host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d  # has the options that torch.distributed does not export
+
+
+class HostGroup:
+    """Owns a process group or a backend of torch. Its collectives are in order of torch's current stream, or block where there are no streams.
+
+    All ranks of the host call them in one order. Tensors are contiguous; a part may be the caller's own part of the whole."""
+
+    def __init__(self, group: Any, close: Callable[[Any], None]) -> None:
+        """close: destroys the group."""
+        self._group = group
+        self._close = close
+        self.rank: int = group.rank()
+        self.ranks: int = group.size()
+
+    def all_reduce(self, tensor: torch.Tensor, op: Any) -> None:
+        self._of_torch().allreduce([tensor], _with_operator(c10d.AllreduceOptions(), op)).wait()
+
+    def reduce_scatter(self, part: torch.Tensor, whole: torch.Tensor, op: Any) -> None:
+        self._of_torch()._reduce_scatter_base(part, whole, _with_operator(c10d.ReduceScatterOptions(), op)).wait()
+
+    def all_gather(self, whole: torch.Tensor, part: torch.Tensor) -> None:
+        self._of_torch()._allgather_base(whole, part, c10d.AllgatherOptions()).wait()
+
+    def broadcast(self, tensor: torch.Tensor, root: int) -> None:
+        options = c10d.BroadcastOptions()
+        options.rootRank = root
+        self._of_torch().broadcast([tensor], options).wait()
+
+    def close(self) -> None:
+        """Later collectives raise DistBackendError. May be called again, by any thread."""
+        group, self._group = self._group, None
+        if group is not None:
+            self._close(group)
+
+    def _of_torch(self) -> Any:
+        if (group := self._group) is None:
+            raise dist.DistBackendError("the group of the host's ranks was destroyed")
+        return group
+
+
+def _with_operator(options: Any, op: Any) -> Any:
+    options.reduceOp = op
+    return options
