@@ -14,7 +14,7 @@ from typing import Any, Optional, Protocol
 
 import torch
 
-from .session import Session, _close_at_exit
+from .session import _close_at_exit
 
 
 class Operation(Protocol):
@@ -23,6 +23,16 @@ class Operation(Protocol):
     def wait(self, timeout: Optional[float] = None) -> Any: ...
     def done(self) -> bool: ...
     def error(self) -> Optional[Exception]: ...
+
+
+class SessionOfFutures(Protocol):
+    """What the threads need of a Session."""
+
+    rank: int
+
+    def abort(self, reason: str = "") -> None: ...
+    def close(self) -> None: ...
+    def _call_at_close(self, callback: Callable[[], None]) -> None: ...
 
 
 class CompletionThreads:
@@ -35,7 +45,7 @@ class CompletionThreads:
 
     _KEPT = 2  # threads that wait for more work; further ones end when they have no work
 
-    def __init__(self, name: str, session: Session) -> None:
+    def __init__(self, name: str, session: SessionOfFutures) -> None:
         self._name = name
         self._pid = os.getpid()
         self._changed = threading.Condition()  # guards all below
@@ -140,7 +150,7 @@ class CompletionThreads:
             return self._waiting.popleft()
 
 
-def _stop_at_exit(reference: weakref.ref[Session], completions: CompletionThreads) -> None:
+def _stop_at_exit(reference: weakref.ref[Any], completions: CompletionThreads) -> None:
     """Closes the session, which ends all waits, and joins the threads, one of which may itself be closing the session."""
     _close_at_exit(reference)
     if os.getpid() == completions._pid:  # a child of fork() has neither the threads nor the owner of their lock

@@ -14,11 +14,15 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Optional
+from datetime import timedelta
+from typing import Any, ClassVar, Optional
 
 import torch
+import torch.distributed as dist
 
 from .. import _library
+from .forked import keep_in_children
+from .releases import abort_gloo
 
 Work = Callable[[], object]
 
@@ -27,6 +31,9 @@ class Device(ABC):
     """Streams and events are of the type that the device returns. Any thread may call any function.
 
     Collectives of a session run on `handle(stream)`. A session for the device's memory takes the options `session_options`."""
+
+    # What new_group() can reduce.
+    grouped_types: ClassVar = frozenset((torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64))
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -75,6 +82,24 @@ class Device(ABC):
     def is_capturing(self) -> bool:
         """Whether the current stream's work is recorded into a graph instead of run."""
 
+    @abstractmethod
+    def has_groups(self) -> bool:
+        """Whether new_group() may work in this process."""
+
+    @abstractmethod
+    def new_group(self, store: dist.Store, rank: int, ranks: int, timeout: timedelta) -> Any:
+        """Collective over some ranks of this host. Returns a backend of torch, whose collectives of the device's tensors take the order of run().
+
+        After `timeout` torch may end the process, so the caller must abort earlier."""
+
+    @abstractmethod
+    def close_group(self, group: Any) -> None:
+        """Ends a group whose collectives have ended."""
+
+    @abstractmethod
+    def abort_group(self, group: Any) -> None:
+        """Ends collectives in progress of a group, whose results are undefined then."""
+
     def follow(self, stream: Any, other: Any) -> None:
         """Lets the stream's later work wait for the work that `other` has now."""
         self.wait(stream, self.record(other))
@@ -118,6 +143,20 @@ class CudaDevice(Device):
 
     def is_capturing(self) -> bool:
         return bool(torch.cuda.is_current_stream_capturing())
+
+    def has_groups(self) -> bool:
+        return bool(dist.is_nccl_available())
+
+    def new_group(self, store: dist.Store, rank: int, ranks: int, timeout: timedelta) -> Any:
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        return dist.ProcessGroupNCCL(store, rank, ranks, options)
+
+    def close_group(self, group: Any) -> None:
+        (getattr(group, "shutdown", None) or group._shutdown)()  # the latter in torch 2.4
+
+    def abort_group(self, group: Any) -> None:
+        (getattr(group, "abort", None) or group._shutdown)()
 
 
 class HostEvent:
@@ -247,6 +286,22 @@ class HostDevice(Device):
 
     def is_capturing(self) -> bool:
         return False
+
+    def has_groups(self) -> bool:
+        return True
+
+    def new_group(self, store: dist.Store, rank: int, ranks: int, timeout: timedelta) -> Any:
+        options = dist.ProcessGroupGloo._Options()
+        options._devices, options._timeout = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")], timeout
+        group = dist.ProcessGroupGloo(store, rank, ranks, options)
+        keep_in_children(group)
+        return group
+
+    def close_group(self, group: Any) -> None:
+        pass  # it ends when it is dropped
+
+    def abort_group(self, group: Any) -> None:
+        abort_gloo(group)
 
 
 # By the type of a torch.device: those whose collectives run in stream order. Tests add "cpu".

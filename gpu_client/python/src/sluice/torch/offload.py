@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 
 from ..completions import Operation
-from ..session import Session
 
 _ReduceOp = dist.ReduceOp.RedOpType
 
@@ -19,7 +18,8 @@ _REDUCED = {torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, to
             torch.float8_e5m2}
 
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]
-Residuals = Sequence[Optional[torch.Tensor]]  # empty: without error feedback
+Feedback = Callable[[torch.Tensor], torch.Tensor]  # returns the residual of what is reduced: the tensor, or a share of it
+Feedbacks = Sequence[Optional[Feedback]]  # empty: without error feedback
 
 
 class Operator(NamedTuple):
@@ -31,7 +31,8 @@ class Place:
     """Where an operation runs: a session, and the order in which torch's operations around it run. Here at once, on the caller's thread, for
     tensors in host memory. The caller waits for the requests, and then copies."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Any) -> None:
+        """session: a Session, or what has its functions."""
         self.session = session
         self.arguments: dict[str, Any] = {}  # of each operation of the session
 
@@ -41,6 +42,12 @@ class Place:
 
     def keep(self, tensor: torch.Tensor) -> None:
         """Keeps memory until the operations that use it have run."""
+
+    def residual(self, feedback: Feedback, buffer: torch.Tensor) -> Any:
+        """Returns what an operation of the session takes as the residual of the buffer."""
+        residual = feedback(buffer)
+        self.keep(residual)
+        return residual
 
     def copy(self, tensor: torch.Tensor, other: torch.Tensor) -> None:
         self.run(lambda: tensor.detach().copy_(other))
@@ -84,10 +91,10 @@ def are_dense(tensors: Sequence[torch.Tensor]) -> bool:
     return all(tensor.layout == torch.strided and tensor.device == tensors[0].device and not tensor.is_quantized for tensor in tensors)
 
 
-def all_reduce(place: Place, tensors: Sequence[torch.Tensor], op: Operator, residuals: Residuals = ()) -> Started:
-    """`residuals`: None, or that of a tensor whose memory is reduced in place."""
+def all_reduce(place: Place, tensors: Sequence[torch.Tensor], op: Operator, feedbacks: Feedbacks = ()) -> Started:
+    """`feedbacks`: None, or that of a tensor whose memory is reduced in place."""
     buffers = [_contribution(place, tensor, op) for tensor in tensors]
-    used = _used(place, tensors, buffers, residuals)
+    used = _residuals(place, tensors, buffers, feedbacks)
     if len(buffers) == 1:
         request = place.session.allreduce_async(buffers[0], op.name, residual=used[0], **place.arguments)
     else:
@@ -109,12 +116,12 @@ def broadcast(place: Place, tensor: torch.Tensor, root: int) -> Started:
     return Started([request], _copies([tensor], [buffer]))
 
 
-def reduce_scatter(place: Place, pairs: Pairs, op: Operator, residuals: Residuals = ()) -> Started:
-    """`pairs`: (output, input with the parts of all ranks, in rank order). `residuals`: None, or that of an input whose memory is reduced."""
+def reduce_scatter(place: Place, pairs: Pairs, op: Operator, feedbacks: Feedbacks = ()) -> Started:
+    """`pairs`: (output, input with the parts of all ranks, in rank order). `feedbacks`: None, or that of an input whose memory is reduced."""
     outputs, wholes = [output for output, _ in pairs], [whole for _, whole in pairs]
     buffers, contributions = [_memory(place, output) for output in outputs], [_contribution(place, whole, op) for whole in wholes]
     requests = [place.session.reduce_scatter_async(contribution.view(-1), buffer.view(-1), op.name, residual=residual, **place.arguments)
-                for buffer, contribution, residual in zip(buffers, contributions, _used(place, wholes, contributions, residuals))]
+                for buffer, contribution, residual in zip(buffers, contributions, _residuals(place, wholes, contributions, feedbacks))]
     return Started(requests, _copies(outputs, buffers))
 
 
@@ -145,13 +152,12 @@ def all_gather_lists(place: Place, lists: Sequence[tuple[Sequence[torch.Tensor],
     return Started(started.requests, [pair for whole, (outputs, _) in zip(wholes, lists) for pair in zip(outputs, whole.unbind())])
 
 
-def _used(place: Place, tensors: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor], residuals: Residuals) -> Residuals:
+def _residuals(place: Place, tensors: Sequence[torch.Tensor], buffers: Sequence[torch.Tensor], feedbacks: Feedbacks) -> list[Any]:
     """Returns the residual of each buffer, None where it is a copy of the tensor."""
-    used = [residual if buffer.data_ptr() == tensor.data_ptr() else None for tensor, buffer, residual in zip(tensors, buffers, residuals)]
-    for residual in used:
-        if residual is not None:
-            place.keep(residual)
-    return used or [None] * len(buffers)
+    if not feedbacks:
+        return [None] * len(buffers)
+    return [place.residual(feedback, buffer) if feedback is not None and buffer.data_ptr() == tensor.data_ptr() else None
+            for tensor, buffer, feedback in zip(tensors, buffers, feedbacks)]
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

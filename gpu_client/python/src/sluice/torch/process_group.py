@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -28,7 +29,7 @@ from .gather_session import GatherSession
 from .group_session import GroupSessions, agree
 from .offload import Operator, Place, Started, are_dense, operator_of
 from .options import Options, inherit, options_of
-from .releases import also_named, untraced
+from .releases import abort_gloo, also_named, untraced
 from .timeouts import UNSET, limit, of_call
 from .work import SessionWork
 
@@ -119,16 +120,16 @@ class SluiceGroup(ComposedGroup):
         operator = operator_of(opts.reduceOp, tensors)
         if operator is None or len(tensors) != 1:
             return self._gloo_work("allreduce", tensors, opts)
-        residuals = self._residuals_of(tensors)
-        return self._start("allreduce", opts, tensors, lambda place: offload.all_reduce(place, tensors, operator, residuals), tensors)
+        feedbacks = self._feedbacks_of(tensors)
+        return self._start("allreduce", opts, tensors, lambda place: offload.all_reduce(place, tensors, operator, feedbacks), tensors)
 
     def allreduce_coalesced(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:
         opts = _options(c10d.AllreduceCoalescedOptions, opts)
         operator = operator_of(opts.reduceOp, tensors)
         if operator is None:
             return self._gloo_work("allreduce_coalesced", tensors, opts)
-        residuals = self._residuals_of(tensors)
-        return self._start("allreduce_coalesced", opts, tensors, lambda place: offload.all_reduce(place, tensors, operator, residuals), tensors)
+        feedbacks = self._feedbacks_of(tensors)
+        return self._start("allreduce_coalesced", opts, tensors, lambda place: offload.all_reduce(place, tensors, operator, feedbacks), tensors)
 
     @also_named(tensor="tensors", root="opts")
     def reduce(self, tensors: _Tensors, opts: Any = None, op: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
@@ -231,7 +232,7 @@ class SluiceGroup(ComposedGroup):
         if os.getpid() != self._pid:
             return  # the connections are the parent's
         self._abort_sessions(f"rank {self.rank()} aborted the process group")
-        self._abort_gloo()
+        abort_gloo(self._gloo)
         if (others := self._others()) is not None and hasattr(others, "abort"):
             others.abort()
         self._close()
@@ -285,12 +286,12 @@ class SluiceGroup(ComposedGroup):
         if (others := self._others()) is not None and hasattr(others, "set_timeout"):
             others.set_timeout(timeout)
 
-    def _residuals_of(self, tensors: Sequence[torch.Tensor], kind: str = "reduce") -> list[Optional[torch.Tensor]]:
-        """The residual of each tensor that the session rounds, or None; a tensor is known by its memory and the kind of operation."""
+    def _feedbacks_of(self, tensors: Sequence[torch.Tensor], kind: str = "reduce") -> list[Optional[offload.Feedback]]:
+        """Error feedback of each tensor that the session rounds, or None; a tensor is known by its memory and the kind of operation."""
         residuals = self._residuals
         if residuals is None:
             return []
-        return [residuals.of((kind, each.data_ptr(), each.numel()), each)
+        return [functools.partial(residuals.of, (kind, each.data_ptr(), each.numel()))
                 if each.dtype == torch.float32 and each.numel() >= self.group_options.wire_min_count and each.is_contiguous() else None for each in tensors]
 
     def _is_root(self, opts: Any) -> bool:
@@ -311,8 +312,8 @@ class SluiceGroup(ComposedGroup):
         operator = operator_of(opts.reduceOp, wholes) if self._divide(wholes, outputs) else None
         if operator is None:
             return self._gloo_work(name, *arguments, opts)
-        pairs, residuals = list(zip(outputs, wholes)), self._residuals_of(wholes, "scatter") if self.group_options.error_feedback else []
-        return self._start(name, opts, outputs, lambda place: offload.reduce_scatter(place, pairs, operator, residuals), *arguments)
+        pairs, feedbacks = list(zip(outputs, wholes)), self._feedbacks_of(wholes, "scatter") if self.group_options.error_feedback else []
+        return self._start(name, opts, outputs, lambda place: offload.reduce_scatter(place, pairs, operator, feedbacks), *arguments)
 
     def _gather(self, name: str, outputs: list[torch.Tensor], parts: list[torch.Tensor], opts: Any, arguments: tuple[Any, ...]) -> dist.Work:
         opts = _options(c10d.AllgatherOptions, opts)

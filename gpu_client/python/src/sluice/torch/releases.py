@@ -88,6 +88,13 @@ def plain_group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> 
     return dist.ProcessGroup(store, rank, size, dist.ProcessGroup.Options("undefined", timeout))
 
 
+def abort_gloo(gloo: Any) -> None:
+    """Ends the work in progress of a ProcessGroupGloo on this rank and on the others: a wait that times out closes all connections of a group."""
+    if gloo.size() > 1:
+        with suppress(RuntimeError):
+            gloo.recv([torch.empty(1)], (gloo.rank() + 1) % gloo.size(), _NEVER_SENT).wait(timedelta(milliseconds=1))
+
+
 class GlooBackedGroup(dist.ProcessGroup):  # type: ignore[misc]
     """A process group whose inherited collectives run in gloo, the attribute `_gloo`."""
 
@@ -114,12 +121,6 @@ class GlooBackedGroup(dist.ProcessGroup):  # type: ignore[misc]
             self._gloo.set_timeout(timeout)
 
     # gloo closes its connections when it is dropped. Its shutdown() and abort() have no effect, also in torch 2.15.
-
-    def _abort_gloo(self) -> None:
-        """Ends gloo's work in progress on this rank and on the others: a wait that times out closes all connections of a group."""
-        if self.size() > 1:
-            with suppress(RuntimeError):
-                self._gloo.recv([torch.empty(1)], (self.rank() + 1) % self.size(), _NEVER_SENT).wait(timedelta(milliseconds=1))
 
     if _IS_OLD:
         # destroy_process_group only drops the group.

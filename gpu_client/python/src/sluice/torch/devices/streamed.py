@@ -26,6 +26,8 @@ class StreamedCollectives(Place):
     As with NCCL: a call returns at once. Its collective runs after what the caller's current stream has then, and beside what follows there, until
     Work.wait() makes the current stream wait. After a failure streams go on, with undefined results, and the next call raises."""
 
+    session: Session
+
     def __init__(self, device: Device, session: Session) -> None:
         super().__init__(session)
         self.device = device
