@@ -180,6 +180,7 @@ constexpr std::string_view kProgramVariables[] = {
     "SLUICE_REDUCER_GBPS",
     "SLUICE_REDUCER_PRICE",
     "SLUICE_REDUCER_TYPE",
+    "SLUICE_REDUCE_IN_HOST",
     "SLUICE_RELOAD_KEY_FILE",
     "SLUICE_REQUEST",
     "SLUICE_RESUMABLE",

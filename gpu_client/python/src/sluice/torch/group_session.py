@@ -24,14 +24,12 @@ from ..options import session_options, stream_options
 from ..session import Session
 from . import agreement, meeting
 from .device import Device
-from .options import Options
-from .devices.streamed import StreamedCollectives
+from .options import Options, reduces_in_host
 
 SESSIONS = 4  # that a group may open: for all operations, for large all-gathers, for these without dedicated reducers, and for a GPU
-_OF_STREAMS = 3
+OF_STREAMS = 3
 _SHARING_RANKS = 64  # of one host: libsluice's limit
 _PROBED_BYTES = 1 << 18  # the least staging memory of a session
-_LIST_BYTES = 1 << 16  # of the reducers of a later session
 _REDUCERS = "SLUICE_REDUCERS"
 _ANYWHERE = "127.0.0.1"  # the host of a meeting point, for a check
 _PREFIX = "backend sluice: "
@@ -75,25 +73,6 @@ class GroupSessions(NamedTuple):
                 with suppress(Error):  # keep_results is off: the session has these reducers to its end
                     session.set_reducers(configured)  # watches the file, and adds reducers that come back
         return session
-
-    def open_streams(self, device: Device, first: Session, timeout: timedelta) -> StreamedCollectives:
-        """Collective over the group, in the order of the first session's operations. Raises a subclass of sluice.Error, on all ranks alike.
-
-        Opens the session for the device, with the reducers that rank 0's sessions use then."""
-        failure = failure_of(device)
-        failed, listed = torch.zeros(self.ranks, dtype=torch.uint8), torch.zeros(_LIST_BYTES, dtype=torch.uint8)
-        failed[self.rank] = failure is not None
-        first.allreduce_async(failed, "max").wait(timeout.total_seconds())
-        if failure is not None:
-            raise failure
-        if failed.any():
-            raise System(f"rank {failed.nonzero()[0].item()} cannot use its device; see its error")
-        if self.rank == 0 and (text := (present_reducers() or "").encode()):
-            listed[:len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        first.broadcast_async(listed, root=0).wait(timeout.total_seconds())
-        reducers = bytes(listed.tolist()).rstrip(b"\0").decode()
-        session = self._replace(device_options=device.session_options).open(_OF_STREAMS, timeout, reducers or None)
-        return StreamedCollectives(device, session)
 
     def _open(self, index: int, limit_ms: int, reducers: Optional[str], rendezvous: str) -> Session:
         o = self.options
@@ -139,6 +118,7 @@ def check_options(options: Options, rank: int, ranks: int) -> None:
         "tls": o.tls, "tls_ca": o.tls_ca, "tls_cert": o.tls_cert, "tls_key": o.tls_key})
     stream_options(library, None, o.wire_dtype, {"wire_min_count": o.wire_min_count})
     FindingReader(o.on_finding)
+    reduces_in_host(o.reduce_in_host)
     text = ctypes.create_string_buffer(_library.ERROR_BYTES)
     status = library.sluice_options_check(ctypes.byref(read), text, len(text))
     _library.check(status, text.value.decode(errors="replace"))

@@ -25,6 +25,9 @@ class Options:
     on_finding: what happens when a reducer with --health finds a rank's contribution sick. "raise": wait() raises
         DistBackendError from UnhealthyGradient; a function: called with the sluice.Finding, on the thread that sees the end of
         the operation; None: nothing. The finding names the operation by its number in the group, kind and size.
+    reduce_in_host: whether the ranks of a host reduce tensors on GPUs among themselves in a group of torch, such as NCCL's, so that each sends only
+        its share. None: SLUICE_REDUCE_IN_HOST (0 or 1), otherwise yes, without on_finding, which names ranks. Without effect if hosts have one
+        rank each, or different numbers.
     job, tenant, key_file, token_file, tls, tls_ca, tls_cert, tls_key: as in Session; None: those of the default group, or of the
         group that is split, and without these the variables."""
 
@@ -40,6 +43,7 @@ class Options:
     tls_ca: Optional[_Path] = None
     tls_cert: Optional[_Path] = None
     tls_key: Optional[_Path] = None
+    reduce_in_host: Optional[bool] = None
 
     @property
     def _timeout(self) -> None:
@@ -54,6 +58,14 @@ def inherit(options: Options, other: Options) -> Options:
     """Returns `options` with what they do not set about credentials from `other`."""
     names = [name for pair in _INHERITED if all(getattr(options, name) is None for name in pair) for name in pair]
     return replace(options, **{name: getattr(other, name) for name in names})
+
+
+def reduces_in_host(chosen: Optional[bool]) -> Optional[bool]:
+    """Returns what the program has chosen, otherwise what the variable says, otherwise None. Raises ValueError for another value of the variable."""
+    value = os.environ.get("SLUICE_REDUCE_IN_HOST", "")
+    if value not in ("", "0", "1"):
+        raise ValueError(f"variable SLUICE_REDUCE_IN_HOST: {value!r}: expected 0 or 1")
+    return (value == "1" if value else None) if chosen is None else chosen
 
 
 def options_of(pg_options: object) -> Optional[Options]:

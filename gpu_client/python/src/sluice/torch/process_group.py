@@ -29,6 +29,7 @@ from .gather_session import GatherSession
 from .group_session import GroupSessions, agree
 from .offload import Operator, Place, Started, are_dense, operator_of
 from .options import Options, inherit, options_of
+from .rails.opening import open_streams
 from .releases import abort_gloo, also_named, untraced
 from .timeouts import UNSET, limit, of_call
 from .work import SessionWork
@@ -87,11 +88,11 @@ class SluiceGroup(ComposedGroup):
     getBackendName = name  # the name under which torch's C++ calls it
 
     def session(self, device: torch.device = torch.device("cpu")) -> Optional[Session]:
-        """Returns the session of the group for tensors on the device, for its counters; None for a single rank, and before the
-        first collective on a GPU. Large all-gathers of host memory may run in another one."""
+        """Returns the session of the group for tensors on the device, for its counters, without that of large all-gathers. None for a single
+        rank, and before the first collective on a GPU. Of GPUs whose hosts reduce first: of the shares, None for one host."""
         if device.type not in STREAMED:
             return self._session
-        return None if self._streams is None else self._streams.session
+        return None if self._streams is None else self._streams.counted
 
     def end_error_feedback(self) -> None:
         """For callers that reduce other tensors in the same memory, as FSDP does, so that memory does not tell a tensor."""
@@ -344,10 +345,11 @@ class SluiceGroup(ComposedGroup):
         with self._opening:
             if self._streams is None and self._no_streams is None:
                 try:
-                    self._streams = self._sessions.open_streams(STREAMED[device.type](device), self._session, self._timeout)
+                    self._streams = open_streams(self._sessions, STREAMED[device.type](device), self._session, self._timeout)
                 except (Error, RuntimeError) as error:  # torch's own errors too, without a GPU
-                    self._no_streams = dist.DistBackendError(f"backend sluice: cannot run collectives of tensors on {device}: {error}; name another backend for them, "
-                                                             f"such as 'cpu:sluice,{device.type}:nccl', or use a libsluice with CUDA and a GPU")
+                    text = (f"backend sluice: cannot run collectives of tensors on {device}: {error}; name another backend for them, such as "
+                            f"'cpu:sluice,{device.type}:nccl', or use a libsluice with CUDA and a GPU")
+                    self._no_streams = error if isinstance(error, dist.DistBackendError) else dist.DistBackendError(text)
         if self._streams is None:
             raise self._no_streams or dist.DistBackendError("the process group is closed")
         if device != self._streams.device.device:

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import torch
 import torch.distributed as dist
@@ -15,23 +15,25 @@ from ...completions import CompletionThreads, Operation
 from ...errors import Error, Unsupported
 from ...session import Session
 from ..device import Device
-from ..offload import Place, Started
+from ..offload import Feedback, Place, Started
+from ..rails.railed_session import RailedSession
 from ..releases import ReferencedWork, untraced
 from ..timeouts import of_call
 
 
 class StreamedCollectives(Place):
-    """A session for the memory of one device, and the stream on which its collectives run, in the order of the calls.
+    """The session for the memory of one device, and the stream on which its collectives run, in the order of the calls.
 
     As with NCCL: a call returns at once. Its collective runs after what the caller's current stream has then, and beside what follows there, until
     Work.wait() makes the current stream wait. After a failure streams go on, with undefined results, and the next call raises."""
 
-    session: Session
+    session: Union[Session, RailedSession]
 
-    def __init__(self, device: Device, session: Session) -> None:
+    def __init__(self, device: Device, stream: Any, session: Union[Session, RailedSession]) -> None:
+        """stream: of the device, for nothing else. A RailedSession runs on it."""
         super().__init__(session)
         self.device = device
-        self._stream = device.new_stream()
+        self._stream = stream
         self.arguments = {"stream": device.handle(self._stream)}
         self._lock = threading.Lock()  # the stream's work of one call is together
         self._open: deque[Operation] = deque()
@@ -55,6 +57,14 @@ class StreamedCollectives(Place):
 
     def keep(self, tensor: torch.Tensor) -> None:
         self.device.keep(tensor, self._stream)
+
+    def residual(self, feedback: Feedback, buffer: torch.Tensor) -> Any:
+        return feedback if isinstance(self.session, RailedSession) else super().residual(feedback, buffer)
+
+    @property
+    def counted(self) -> Optional[Session]:
+        """The session with the counters of the collectives, None while there is none."""
+        return self.session.counted if isinstance(self.session, RailedSession) else self.session
 
     def finish(self) -> None:
         """Blocks until the current stream and all collectives so far are done."""

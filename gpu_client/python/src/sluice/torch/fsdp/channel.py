@@ -18,7 +18,6 @@ from ...session import Session
 from ..device import Device
 from ..offload import Started
 from ..rails.host_stage import HostStage
-from ..rails.layout import in_session
 from ..releases import ReferencedWork, untraced
 from ..timeouts import of_call
 from ..work import SessionWork
@@ -92,7 +91,9 @@ class Channel:
         return _StreamWork(device, device.record(stream), tensors)
 
     def text(self, error: Exception) -> str:
-        return in_session(error, self.ranks, dist.get_world_size() if dist.is_initialized() else len(self.ranks))
+        if self.ranks == list(range(dist.get_world_size() if dist.is_initialized() else len(self.ranks))):
+            return str(error)
+        return f"{error}; ranks of this session are ranks {', '.join(map(str, self.ranks))} of the job, in this order"
 
     def error(self) -> Optional[Exception]:
         """Returns the error with which the session ended, or None."""

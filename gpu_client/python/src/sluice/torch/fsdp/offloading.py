@@ -18,7 +18,7 @@ from ...residuals import Residuals, is_on
 from ...session import Session
 from ..device import STREAMED, Device
 from ..offload import movable
-from ..options import Options, inherit
+from ..options import Options, inherit, reduces_in_host
 from ..process_group import SluiceGroup
 from ..timeouts import limit
 from .channel import Channel
@@ -86,8 +86,8 @@ def offload(model: torch.nn.Module, wire: str = "bf16", *, replicas: Replicas = 
         8-bit types, but not with full sharding, where it takes 4 bytes for each parameter of the model on each rank. Over a
         replicate dimension there is none, because torch reduces there in memory that tells no module.
     reduce_in_host: with full sharding, whether the ranks of a host reduce and gather among themselves in a group of torch,
-        such as NCCL's, so that a host sends its gradients once and not once for each rank. None: with tensors on GPUs.
-        Without effect if hosts have one rank each, or different numbers.
+        such as NCCL's, so that a host sends its gradients once and not once for each rank. None: that of `options`, then
+        SLUICE_REDUCE_IN_HOST (0 or 1), otherwise with tensors on GPUs. Without effect if hosts have one rank each, or different numbers.
     timeout: of the join, and of each operation.
 
     Raises TypeError or ValueError for an argument or a model that cannot be served, on all ranks alike if they pass equal
@@ -112,7 +112,8 @@ def offload(model: torch.nn.Module, wire: str = "bf16", *, replicas: Replicas = 
         if replicas is None and each.group.size() < dist.get_world_size():
             raise ValueError(f"{each.name} is sharded over {each.group.size()} of {dist.get_world_size()} ranks: if the others hold copies of the shards, "
                              "pass replicas=mesh[\"replicate\"]; if they hold other parameters, replicas=\"none\"")
-    stage_device = tensors_on if (device is not None if reduce_in_host is None else reduce_in_host) else None
+    wanted = reduces_in_host(options.reduce_in_host if reduce_in_host is None else reduce_in_host)
+    stage_device = tensors_on if (device is not None if wanted is None else wanted) else None
     return Offload(_scatter_and_gather(sharded, digest(model), options, device, timeout, stage_device), groups, tensors_on)
 
 

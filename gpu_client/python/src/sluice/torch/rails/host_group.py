@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
@@ -15,10 +15,10 @@ class HostGroup:
 
     All ranks of the host call them in one order. Tensors are contiguous; a part may be the caller's own part of the whole."""
 
-    def __init__(self, group: Any, close: Callable[[Any], None]) -> None:
-        """close: destroys the group."""
+    def __init__(self, group: Any, close: Callable[[Any], None], abort: Optional[Callable[[Any], None]] = None) -> None:
+        """close: destroys the group. abort: the same, and ends collectives in progress; None for a caller that never aborts."""
         self._group = group
-        self._close = close
+        self._close, self._abort = close, abort or close
         self.rank: int = group.rank()
         self.ranks: int = group.size()
 
@@ -38,9 +38,16 @@ class HostGroup:
 
     def close(self) -> None:
         """Later collectives raise DistBackendError. May be called again, by any thread."""
+        self._end(self._close)
+
+    def abort(self) -> None:
+        """As close(), while collectives are in progress, whose results are undefined then."""
+        self._end(self._abort)
+
+    def _end(self, end: Callable[[Any], None]) -> None:
         group, self._group = self._group, None
         if group is not None:
-            self._close(group)
+            end(group)
 
     def _of_torch(self) -> Any:
         if (group := self._group) is None:

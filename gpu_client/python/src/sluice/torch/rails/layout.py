@@ -64,10 +64,3 @@ def rail_of(hosts: list[list[int]], rank: int) -> Rail:
 def counts_text(hosts: Sequence[Sequence[int]]) -> str:
     """Returns the numbers of ranks if the hosts have different ones, for a warning, or an empty text."""
     return ", ".join(str(len(host)) for host in hosts) if len({len(host) for host in hosts}) > 1 else ""
-
-
-def in_session(error: Exception, members: Sequence[int], ranks: int) -> str:
-    """Returns the text of an error of a session whose ranks are `members` of the job, which has `ranks`."""
-    if list(members) == list(range(ranks)):
-        return str(error)
-    return f"{error}; ranks of this session are ranks {', '.join(map(str, members))} of the job, in this order"

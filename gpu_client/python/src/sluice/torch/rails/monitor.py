@@ -1,0 +1,197 @@
+"""Class Monitor: the failures of collectives that run in several steps; class SteppedOperation."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
+
+from ...completions import Operation
+from ...errors import Closed, Error, Lost, Timeout
+from ...session import Session
+from ..device import Device
+from .host_group import HostGroup
+from .layout import Rail
+
+_CHECK_INTERVAL_S = 0.1
+_NAMING_S = 2.0  # how long a failure waits for the group's first session, which names the lost rank by its number in the group
+
+
+class SteppedOperation:
+    """A collective of several steps, with the functions of sluice.Request. Any thread may use it."""
+
+    def __init__(self, monitor: Monitor, event: Any, request: Optional[Operation]) -> None:
+        """event: after the last step. request: of the rail, or None."""
+        self._monitor = monitor
+        self._event = event
+        self._request = request
+        self._error: Optional[Error] = None
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Blocks until the operation has ended, whatever the timeout. Raises its error."""
+        self._event.synchronize()
+        if self._request is not None and self._error is None:
+            try:
+                self._request.wait(timeout)
+            except Error:  # named below
+                pass
+        if (error := self.error()) is not None:
+            raise copy.copy(error)
+
+    def done(self) -> bool:
+        return self._error is not None or (bool(self._event.query()) and (self._request is None or self._request.done()))
+
+    def error(self) -> Optional[Exception]:
+        """Returns the error of an operation that has ended, or None."""
+        if self._error is None and self._request is not None and (error := self._request.error()) is not None:
+            return self._monitor.named(error)
+        return self._error
+
+    def fail(self, error: Error) -> None:
+        if not self._event.query():
+            self._error = error
+
+
+class Monitor:
+    """Runs the steps of collectives within the host, and ends all when one of the ranks fails.
+
+    A group of torch may wait for a dead rank for ever, and its stream goes on with undefined values when it ends; ranks of other rails
+    would not know either. So a failure here, of the rail, or of the process group's first session ends first the rail, so that no
+    undefined value is added there, then the first session, which tells all ranks, and the group of the host."""
+
+    def __init__(self, device: Device, stream: Any, group: HostGroup, first: Session, session: Optional[Session], rail: Rail, timeout: float) -> None:
+        """first: of the process group, in host memory. session: of the rail, None without one. timeout: of a step, in seconds."""
+        self._device, self._stream, self._group = device, stream, group
+        self._first = first
+        self._sessions = [] if session is None else [session]
+        self._session = session
+        self._rail = rail
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._failure: Optional[Error] = None
+        self._operations: deque[SteppedOperation] = deque()
+        self._steps: deque[tuple[Any, Any]] = deque()  # events before and after a step
+        self._begun: Optional[float] = None  # when the oldest step was seen to run
+        self._is_stopped = threading.Event()
+        self._thread: Optional[threading.Thread] = None
+
+    def add_session(self, session: Session) -> None:
+        """Also ends this one."""
+        self._sessions.append(session)
+
+    def run(self, *work: Callable[[], object]) -> None:
+        """Runs a step in the order of the stream. Its collectives are those of the host's group."""
+        def guarded() -> None:
+            if self._failure is None:
+                try:
+                    for each in work:
+                        each()
+                except Exception as error:
+                    self._fail(error)
+
+        before = self._device.record(self._stream)
+        self._device.run(self._stream, guarded)
+        self._steps.append((before, self._device.record(self._stream)))
+
+    def operation(self, request: Optional[Operation]) -> SteppedOperation:
+        """Returns the operation whose steps have been started, `request` among them."""
+        operation = SteppedOperation(self, self._device.record(self._stream), request)
+        with self._lock:
+            while self._operations and self._operations[0].done():
+                self._operations.popleft()
+            self._operations.append(operation)
+            if self._failure is not None:
+                operation.fail(self._failure)
+            if self._thread is None:
+                self._thread = threading.Thread(target=_watch, args=(weakref.ref(self), self._is_stopped), name="sluice-rails", daemon=True)
+                self._thread.start()
+        return operation
+
+    def error(self) -> Optional[Error]:
+        """Returns why the collectives have ended, or None. Ends them if a session has."""
+        if self._failure is None and not self._is_stopped.is_set():
+            for session in (self._first, *self._sessions):
+                if (error := _error_of(session)) is not None:
+                    return self._fail(error)
+        return self._failure
+
+    def named(self, error: Exception) -> Exception:
+        """Returns the error of the rail's request for this rank's caller."""
+        if self._session is not None and _error_of(self._session) is None:
+            return error  # of the operation only, such as a finding
+        return self._fail(error)
+
+    def stop(self) -> None:
+        """No failure after this is one. Drops what refers to the stream, which ends with its last reference."""
+        self._is_stopped.set()
+        with self._lock:
+            self._operations.clear()
+            self._steps.clear()
+
+    def abort(self, reason: str) -> None:
+        self._fail(Closed(reason), is_named=True)
+
+    def check(self) -> None:
+        """For the thread of the monitor."""
+        try:
+            if self.error() is None and (overdue := self._overdue()) is not None:
+                self._fail(overdue, is_named=True)
+        except RuntimeError as failure:  # of the device
+            self._fail(Lost(f"rank {self._first.rank}: {failure}"), is_named=True)
+
+    def _overdue(self) -> Optional[Error]:
+        while self._steps and self._steps[0][1].query():
+            self._steps.popleft()
+            self._begun = None
+        if not self._steps or not self._steps[0][0].query():
+            return None
+        now = time.monotonic()
+        self._begun = self._begun or now
+        if now - self._begun < self._timeout:
+            return None
+        return Timeout(f"rank {self._first.rank}: a step within the host did not end within {self._timeout:g} s: one of the ranks "
+                       f"{', '.join(map(str, self._rail.own_host))} has not called the collective, or called another one")
+
+    def _fail(self, error: Exception, is_named: bool = False) -> Error:
+        """is_named: the error has numbers of the process group, and needs no better one."""
+        with self._lock:
+            if self._failure is None:
+                failure = self._failure = error if is_named and isinstance(error, Error) else self._name(error)
+                for operation in self._operations:
+                    operation.fail(failure)
+                for session in (*self._sessions, self._first):
+                    session.abort(str(failure))
+                self._group.abort()
+            return self._failure
+
+    def _name(self, error: Exception) -> Error:
+        deadline = time.monotonic() + _NAMING_S
+        while True:
+            if (told := _error_of(self._first)) is not None:
+                return told
+            if time.monotonic() >= deadline or isinstance(error, Timeout):  # the first session has no operation that is late
+                break
+            time.sleep(_CHECK_INTERVAL_S / 10)
+        if isinstance(error, Error):
+            # At the beginning, because sessions tell other ranks a part of a long text.
+            return type(error)(f"rail of ranks {', '.join(map(str, self._rail.members))}, in this order: {error}")
+        return Lost(f"rank {self._first.rank} could not reduce within its host: {error}")
+
+
+def _error_of(session: Session) -> Optional[Error]:
+    try:
+        return session.error()
+    except Error as error:  # the session is closed
+        return error
+
+
+def _watch(reference: weakref.ref[Monitor], is_stopped: threading.Event) -> None:
+    while not is_stopped.wait(_CHECK_INTERVAL_S):
+        if (monitor := reference()) is None or monitor._failure is not None:
+            return
+        monitor.check()
+        del monitor

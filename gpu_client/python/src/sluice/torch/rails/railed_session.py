@@ -1,0 +1,238 @@
+"""Class RailedSession: the collectives of a session for tensors of a device with streams, of which the part within a host runs in a group of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Optional
+
+import torch
+import torch.distributed as dist
+
+from ...completions import Operation
+from ...errors import Error
+from ...session import Session
+from ..device import Device
+from ..offload import Feedback
+from .host_stage import HostStage
+from .layout import Rail
+from .monitor import Monitor, SteppedOperation
+
+LEAST_BYTES = 1 << 16  # of a collective of several hosts; a smaller one takes fewer steps in a session of all ranks
+_OPERATORS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+
+
+class JoinedOperation:
+    """The operations of RailedSession.group()."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        for operation in self.operations:
+            operation.wait(timeout)
+
+    def done(self) -> bool:
+        return all(operation.done() for operation in self.operations)
+
+    def error(self) -> Optional[Exception]:
+        return next((error for operation in self.operations if (error := operation.error()) is not None), None)
+
+
+class RailedSession:
+    """Has the functions of Session that process groups use, in the order of one stream. Tensors are contiguous, of the device.
+
+    The ranks of a host leave each rank its share of what the host has; the session of its rail reduces the share over the hosts; the
+    host gathers the shares. With one host there is no rail. Averages divide each share once, by all ranks. What the host's group
+    cannot reduce, and small operations of several hosts, run in a session of all ranks, which is opened at the first of them. All of
+    this depends on what is equal on all ranks."""
+
+    def __init__(self, device: Device, stream: Any, stage: HostStage, rail: Rail, session: Optional[Session], first: Session,
+                 open_whole: Callable[[], Session], timeout: float) -> None:
+        """stage, session (None with one host): owned. first: the process group's session. open_whole: collective, opens the session of all ranks.
+        timeout: of a step within the host, in seconds."""
+        self.rank, self.ranks = first.rank, first.ranks
+        self._device, self._stream, self._rail = device, stream, rail
+        self._stage, self._group = stage, stage.group
+        self._session = session
+        self._open_whole = open_whole
+        self._whole: Optional[Session] = None
+        self._no_whole: Optional[Error] = None  # why it could not be opened
+        self._monitor = Monitor(device, stream, stage.group, first, session, rail, timeout)
+        self._grouped: Optional[list[tuple[torch.Tensor, str, Optional[Feedback], Any]]] = None  # what group() has collected
+        self._close_callbacks: list[Callable[[], None]] = []
+
+    @property
+    def counted(self) -> Optional[Session]:
+        """The session with the counters: of the rail, otherwise of all ranks, None while there is neither."""
+        return self._session or self._whole
+
+    def allreduce_async(self, x: torch.Tensor, op: str = "sum", *, stream: Any = None, residual: Optional[Feedback] = None) -> Operation:
+        if self._grouped is not None:
+            self._grouped.append((x, op, residual, stream))
+            return JoinedOperation()  # nobody asks for it
+        if not self._is_stepped(x, op):
+            return self._of_all().allreduce_async(x, op, stream=stream, residual=self._residual(residual, x))
+        if self._session is None:
+            self._monitor.run(lambda: self._group.all_reduce(x, _OPERATORS[op]), lambda: self._divide(x, op))
+            return self._monitor.operation(None)
+        whole, share = self._divided(x)
+        self._monitor.run(lambda: _fill(whole, x), lambda: self._group.reduce_scatter(share, whole, _OPERATORS[op]), lambda: self._divide(share, op))
+        request = self._session.allreduce_async(share, _summed(op), stream=stream, residual=self._residual(residual, share))
+        self._monitor.run(lambda: self._group.all_gather(whole, share), lambda: _empty(whole, x))
+        return self._monitor.operation(request)
+
+    def reduce_async(self, x: torch.Tensor, op: str = "sum", *, root: int = 0, stream: Any = None) -> Operation:
+        if not self._is_stepped(x, op):
+            return self._of_all().reduce_async(x, op, root=root, stream=stream)
+        whole, _ = self._divided(x)
+        share, gathered = self._memory(whole[:whole.numel() // self._group.ranks]), whole
+        if root != self.rank and whole.data_ptr() == x.data_ptr():  # only the root's tensor is written
+            gathered = self._memory(whole)
+        self._monitor.run(lambda: _fill(whole, x), lambda: self._group.reduce_scatter(share, whole, _OPERATORS[op]), lambda: self._divide(share, op))
+        request = None if self._session is None else self._session.reduce_async(share, _summed(op), root=self._host_of(root), stream=stream)
+        if root in self._rail.own_host:
+            self._monitor.run(lambda: self._group.all_gather(gathered, share))
+        if root == self.rank:
+            self._monitor.run(lambda: _empty(gathered, x))
+        return self._monitor.operation(request)
+
+    def broadcast_async(self, x: torch.Tensor, *, root: int = 0, stream: Any = None) -> Operation:
+        if not self._is_stepped(x):
+            return self._of_all().broadcast_async(x, root=root, stream=stream)
+        x = self._movable(x)
+        own_host = self._rail.own_host
+        if root in own_host:
+            self._monitor.run(lambda: self._group.broadcast(x, own_host.index(root)))
+        if self._session is None:
+            return self._monitor.operation(None)
+        whole, share = self._divided(x)
+        if root in own_host:
+            self._monitor.run(lambda: _fill(whole, x))
+        request = self._session.broadcast_async(share, root=self._host_of(root), stream=stream)
+        if root not in own_host:
+            self._monitor.run(lambda: self._group.all_gather(whole, share), lambda: _empty(whole, x))
+        return self._monitor.operation(request)
+
+    def reduce_scatter_async(self, x: torch.Tensor, out: torch.Tensor, op: str = "sum", *, stream: Any = None, residual: Optional[Feedback] = None) -> Operation:
+        if not self._is_stepped(x, op):
+            return self._of_all().reduce_scatter_async(x, out, op, stream=stream, residual=self._residual(residual, x))
+        if self._session is None:
+            self._monitor.run(lambda: self._group.reduce_scatter(out, x, _OPERATORS[op]), lambda: self._divide(out, op))
+            return self._monitor.operation(None)
+        share = self._kept(self._stage.share_of(x))
+        self._monitor.run(lambda: self._stage.reduce(x, share, _OPERATORS[op]), lambda: self._divide(share, op))
+        request = self._session.reduce_scatter_async(share, out, _summed(op), stream=stream, residual=self._residual(residual, share))
+        return self._monitor.operation(request)
+
+    def all_gather_async(self, x: torch.Tensor, out: torch.Tensor, *, stream: Any = None) -> Operation:
+        if not self._is_stepped(out):
+            return self._of_all().all_gather_async(x, out, stream=stream)
+        x, out = self._movable(x), self._movable(out)
+        if self._session is None:
+            self._monitor.run(lambda: self._group.all_gather(out, x))
+            return self._monitor.operation(None)
+        share = self._kept(self._stage.share_of(out))
+        request = self._session.all_gather_async(x, share, stream=stream)
+        self._monitor.run(lambda: self._stage.gather(share, out))
+        return self._monitor.operation(request)
+
+    @contextmanager
+    def group(self) -> Iterator[Operation]:
+        """Merges those allreduces within the block that run in the session of all ranks. They start at its end."""
+        joined, self._grouped = JoinedOperation(), []
+        try:
+            yield joined
+            calls = self._grouped
+        finally:
+            self._grouped = None
+        small = [call for call in calls if not self._is_stepped(*call[:2])]
+        if small:
+            with self._of_all().group() as request:
+                for x, op, residual, stream in small:
+                    self._of_all().allreduce_async(x, op, stream=stream, residual=self._residual(residual, x))
+            joined.operations.append(request)
+        joined.operations.extend(self.allreduce_async(x, op, stream=stream, residual=residual) for x, op, residual, stream in calls if self._is_stepped(x, op))
+
+    def error(self) -> Optional[Error]:
+        """Returns why the collectives have ended, or None."""
+        return self._monitor.error()
+
+    def abort(self, reason: str = "") -> None:
+        self._monitor.abort(reason)
+
+    def close(self) -> None:
+        """Leaves the sessions and destroys the host's group."""
+        self._monitor.stop()
+        for session in (self._session, self._whole):
+            if session is not None:
+                with suppress(Error):
+                    session.close()
+        self._stage.close()
+        while self._close_callbacks:
+            self._close_callbacks.pop()()
+
+    def _call_at_close(self, callback: Callable[[], None]) -> None:
+        """As Session's, for the threads of futures."""
+        self._close_callbacks.append(callback)
+
+    def _is_stepped(self, x: torch.Tensor, op: Optional[str] = None) -> bool:
+        """x: the tensor of the collective that has the parts of all ranks, if they have parts. op: None if it is only moved."""
+        if op is not None and (x.dtype not in self._device.grouped_types or (op == "avg" and x.dtype == torch.float16)):
+            return False  # the sum of a host may not fit into 16 bits
+        return self._session is None or x.numel() * x.element_size() >= LEAST_BYTES
+
+    def _of_all(self) -> Session:
+        """Collective at the first call, as all ranks come to it with the same operation."""
+        if self._whole is None and self._no_whole is None:
+            try:
+                self._whole = self._open_whole()
+                self._monitor.add_session(self._whole)
+            except Error as error:
+                self._no_whole = error
+        if self._whole is None:
+            raise self._no_whole or Error()
+        return self._whole
+
+    def _divided(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the tensor, or memory for a longer copy that has equal shares for the ranks of the host, and this rank's share of it."""
+        part = -(-x.numel() // self._group.ranks)
+        whole = x.view(-1) if part * self._group.ranks == x.numel() else self._kept(torch.empty(part * self._group.ranks, dtype=x.dtype, device=x.device))
+        return whole, whole[part * self._group.rank:][:part]
+
+    def _divide(self, share: torch.Tensor, op: str) -> None:
+        if op == "avg":
+            share.div_(self.ranks)
+
+    def _memory(self, like: torch.Tensor) -> torch.Tensor:
+        return self._kept(torch.empty_like(like))
+
+    def _kept(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._device.keep(tensor, self._stream)
+        return tensor
+
+    def _movable(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.dtype in self._device.grouped_types else x.view(torch.uint8)
+
+    def _residual(self, feedback: Optional[Feedback], reduced: torch.Tensor) -> Optional[torch.Tensor]:
+        return None if feedback is None else self._kept(feedback(reduced))
+
+    def _host_of(self, rank: int) -> int:
+        return next(index for index, host in enumerate(self._rail.hosts) if rank in host)
+
+
+def _summed(op: str) -> str:
+    return "sum" if op == "avg" else op
+
+
+def _fill(whole: torch.Tensor, x: torch.Tensor) -> None:
+    """Copies the tensor into longer memory."""
+    if whole.data_ptr() != x.data_ptr():
+        whole[:x.numel()].copy_(x.view(-1))
+        whole[x.numel():].zero_()
+
+
+def _empty(whole: torch.Tensor, x: torch.Tensor) -> None:
+    """Copies the beginning of other memory into the tensor."""
+    if whole.data_ptr() != x.data_ptr():
+        x.view(-1).copy_(whole[:x.numel()])
