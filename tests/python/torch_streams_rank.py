@@ -259,9 +259,10 @@ def collectives():
             check_memory()
             check_refusals()
             group = dist.group.WORLD
-            assert group._session.stats().operations < 5, "collectives went past the streams"  # a barrier, and the list of reducers
-            found["operations"] = group.session().stream_stats().operations
-            assert group.session().stream_stats().bytes_staged_in > 0
+            assert group._session.stats().operations < 10, "collectives went past the streams"  # a barrier, and what the ranks agree on
+            if (session := group.session()) is not None:  # None: the ranks of the host reduce in a group of torch
+                found["operations"] = session.stream_stats().operations
+                assert session.stream_stats().bytes_staged_in > 0
         dist.destroy_process_group()
     print(json.dumps([gloo, streamed]))
 

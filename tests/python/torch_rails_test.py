@@ -1,0 +1,121 @@
+"""The backend "sluice" where hosts reduce first, in a group of torch: gloo here, and NCCL on GPUs (tests/gpu/run.sh). Host streams stand for those of GPUs."""
+
+import json
+
+from package_test_bed import main
+from torch_test_bed import TorchTest
+
+RANK = "torch_rails_rank.py"
+RANKS = 4
+
+
+class TorchRails(TorchTest):
+    def start_hosts(self, what, hosts, reducers="none", **extra):
+        return self.start_ranks(RANK, len(hosts), "none", what, hosts, SLUICE_HOSTS="auto", SLUICE_REDUCERS=reducers, **extra)
+
+    def found(self, *arguments, **extra):
+        return [json.loads(printed) for printed in self.outputs(self.start_hosts(*arguments, **extra))]
+
+    def check_collectives(self, hosts, reducers="none", **extra):
+        ranks = self.found("collectives", hosts, reducers, **extra)
+        for rank in ranks:
+            print(rank)
+            gloo, ours = rank["losses"]
+            self.assertAlmostEqual(ours, gloo, delta=1e-6 * gloo)
+        return ranks
+
+    def test_collectives_of_two_hosts_through_reducers(self):
+        for rank in self.check_collectives("aabb", self.start_reducer()[1]):
+            self.assertEqual(rank["ranks"], 2)
+            self.assertEqual(rank["sent"], (1 << 20) * 4 // 2)  # each rank's share of 4 MiB
+            self.assertLess(rank["through host memory"], 1 << 20)
+
+    def test_collectives_of_hosts_whose_ranks_alternate_without_reducers(self):
+        self.check_collectives("abab", LEAST_BYTES="1")
+
+    def test_collectives_of_three_hosts(self):
+        self.check_collectives("aabbcc")
+
+    def test_one_host_needs_no_rail(self):
+        for rank in self.check_collectives("aaa"):
+            self.assertIsNone(rank["ranks"])
+
+    def test_shares_travel_in_fewer_bits_with_error_feedback(self):
+        for rank in self.found("wires", "aabb", self.start_reducer()[1]):
+            errors = {name: error for name, (error, _, _) in rank.items()}
+            sent = {name: count for name, (_, count, _) in rank.items()}
+            memory = {name: count for name, (_, _, count) in rank.items()}
+            share = 20_002  # of 40,003
+            self.assertLess(errors["f32"], 1e-6)
+            self.assertEqual((sent["f32"], sent["few"]), (4 * share, 4 * share))
+            self.assertEqual(sent["bf16"], 2 * share)
+            self.assertAlmostEqual(sent["int8"] / (4 * share), 264 / 1024, delta=0.01)
+            self.assertTrue(0 < errors["bf16"] < 2e-2)
+            self.assertLess(errors["int8"], errors["no feedback"] / 1.5)
+            self.assertEqual((memory["int8"], memory["bf16"], memory["no feedback"]), (4 * share, 0, 0))
+            self.assertEqual(memory["scattered"], 4 * 20_000)
+            self.assertLess(errors["scattered"], 5e-2)
+
+    def test_all_ranks_decide_alike(self):
+        first = "backend sluice: the ranks of a host do not reduce among themselves first: "
+        warned = {"uneven": first + "the hosts have 3, 1 ranks of the group", "without": first + "torch has no NCCL on rank 2",
+                  "refused": first + "rank 0: RuntimeError: Duplicate GPU detected"}
+        for rank in self.found("decisions", "aabb"):
+            self.assertIn("variable SLUICE_REDUCE_IN_HOST: 'yes': expected 0 or 1", rank.pop("invalid"))
+            told, quiet = rank.pop("differ")
+            self.assertEqual((told, quiet), ("backend sluice: ranks differ in reduce_in_host: True on rank 0, False on rank 2", []))
+            for case, (is_first, warnings) in rank.items():
+                self.assertEqual(is_first, case in ("default", "chosen", "findings, chosen"), case)
+                self.assertEqual(warnings, [warned[case]] if case in warned else [], case)
+
+    def test_groups_leave_nothing(self):
+        for first, last in self.found("cycles", "aabb"):
+            print(first, last)
+            self.assertLessEqual(last["threads"], first["threads"])
+            self.assertLess(last["descriptors"], first["descriptors"] + 4)  # other ranks may still close connections
+
+    def check_lost(self, hosts, reducers="none"):
+        ranks = self.start_hosts("lost", hosts, reducers)
+        for rank in ranks:
+            self.assertEqual(rank.stdout.readline(), "begun\n")
+        ranks[1].stdin.write("\n")
+        ranks[1].stdin.flush()
+        for number, printed in enumerate(self.outputs(ranks)):
+            if number == 1:
+                continue
+            next_call, error, (waited, has_succeeded) = json.loads(printed)
+            print(number, next_call, "|", waited)
+            self.assertRegex(next_call, "^DistBackendError: .*rank 1")
+            self.assertIn("rank 1", error)
+            self.assertFalse(has_succeeded)
+            self.assertRegex(waited, "^DistBackendError: .*rank 1")
+
+    def test_a_lost_rank_is_named_on_every_host(self):
+        self.check_lost("aabb")
+
+    def test_a_lost_rank_is_named_on_every_host_with_reducers(self):
+        self.check_lost("abab", self.start_reducer()[1])
+
+    def test_a_lost_rank_of_one_host_is_named(self):
+        self.check_lost("aaa")
+
+    def check_overdue(self, hosts, text):
+        ranks = self.start_hosts("overdue", hosts)
+        printed = [rank.stdout.readline() for index, rank in enumerate(ranks) if index != 1]
+        ranks[1].stdin.write("\n")
+        ranks[1].stdin.flush()
+        self.outputs(ranks)
+        for seconds, error in map(json.loads, printed):
+            print(f"{seconds:.1f} s: {error}")
+            self.assertLess(seconds, 15)
+            self.assertRegex(error, f"^DistBackendError: .*{text}")
+
+    def test_a_rank_that_does_not_call_is_named_by_its_rail(self):
+        self.check_overdue("aabb", "rail of ranks (0, 2|1, 3), in this order: .*timed out")
+
+    def test_a_rank_that_does_not_call_ends_the_step_of_its_host(self):
+        self.check_overdue("aaa", "a step within the host did not end within 3 s: one of the ranks 0, 1, 2 has not called")
+
+
+if __name__ == "__main__":
+    main()
