@@ -176,6 +176,12 @@ if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
   cat "$out/backend.log" >>"$results"
   step backend-losses 10 python3 tests/gpu/compare_losses.py "$work/backend/gloo" "$work/backend/ddp"
   cat "$out/backend-losses.log" >>"$results"
+  for group in nccl gloo; do # within a host, between which rails are
+    step_with_offload "rails-$group" 90 env "${common[@]}" NCCL_DEBUG=WARN NCCL_NET=Socket PYTHONPATH="$PWD/gpu_client/python/src" \
+      SLUICE_LIBRARY="$(realpath "$library")" python3 tests/gpu/rails_ranks.py --reducers "$pool" --losses "$work/rails" --group "$group"
+    cat "$out/rails-$group.log" >>"$results"
+    step "rails-$group-losses" 10 python3 tests/gpu/compare_losses.py "$work/rails/plain" "$work/rails/$group"
+  done
 else
   report "SKIP ddp: PyTorch is not installed or finds no GPU"
 fi
