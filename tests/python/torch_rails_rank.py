@@ -1,8 +1,9 @@
-"""usage: torch_rails_rank.py collectives|wires|decisions|cycles|lost|overdue HOSTS: collectives of the backend "sluice" whose hosts reduce first, on host streams.
+"""usage: torch_rails_rank.py collectives|wires|decisions|cycles|exits|lost|overdue HOSTS: collectives of the backend "sluice" whose hosts reduce first, on host
+streams.
 
 HOSTS has the letter of each rank's host, such as aabb. collectives: checks all against sums in f64, and trains. wires: prints what travels in fewer
-bits. decisions: prints where hosts do not reduce first, and why. cycles: prints what groups that are gone leave. lost, overdue: rank 1 ends when stdin has
-a line, or does not call, and the others print what they are told."""
+bits. decisions: prints where hosts do not reduce first, and why. cycles: prints what groups that are gone leave. exits: ends without a goodbye to
+torch. lost, overdue: rank 1 ends when stdin has a line, or does not call, and the others print what they are told."""
 
 import faulthandler
 import hashlib
@@ -282,6 +283,17 @@ def cycles():
     print(json.dumps(found))
 
 
+def exits():
+    """The script ends without destroy_process_group(), rank 2 last."""
+    join()
+    x = torch.ones(1_000_000)
+    work = dist.all_reduce(x, async_op=True)
+    if RANK == 2:
+        sys.stdin.readline()
+    work.wait()
+    print(json.dumps([x.unique().tolist(), str(dist.group.WORLD.error())]), flush=True)
+
+
 def told_of(call):
     begin = time.monotonic()
     try:
@@ -338,7 +350,7 @@ def main():
     STREAMED["cpu"] = HostDevice
     if "LEAST_BYTES" in os.environ:
         railed_session.LEAST_BYTES = int(os.environ["LEAST_BYTES"])
-    {"collectives": collectives, "wires": wires, "decisions": decisions, "cycles": cycles, "lost": lost, "overdue": overdue}[sys.argv[1]]()
+    {"collectives": collectives, "wires": wires, "decisions": decisions, "cycles": cycles, "exits": exits, "lost": lost, "overdue": overdue}[sys.argv[1]]()
 
 
 HOSTS = sys.argv[2]

@@ -74,6 +74,14 @@ class TorchRails(TorchTest):
             self.assertLessEqual(last["threads"], first["threads"])
             self.assertLess(last["descriptors"], first["descriptors"] + 4)  # other ranks may still close connections
 
+    def test_scripts_may_end_without_destroying_the_group(self):
+        ranks = self.start_hosts("exits", "aabb")
+        for index in 0, 1, 3:
+            self.assertEqual(json.loads(ranks[index].stdout.readline()), [[RANKS], "None"])
+        ranks[2].stdin.write("\n")
+        ranks[2].stdin.flush()
+        self.assertEqual(json.loads(self.outputs(ranks)[2]), [[RANKS], "None"])
+
     def check_lost(self, hosts, reducers="none"):
         ranks = self.start_hosts("lost", hosts, reducers)
         for rank in ranks:

@@ -114,16 +114,23 @@ class Monitor:
     def error(self) -> Optional[Error]:
         """Returns why the collectives have ended, or None. Ends them if a session has."""
         if self._failure is None and not self._is_stopped.is_set():
-            for session in (self._first, *self._sessions):
-                if (error := _error_of(session)) is not None:
-                    return self._fail(error)
+            try:
+                failed = next(filter(None, (session.error() for session in (self._first, *self._sessions))), None)
+            except Error as error:  # this process has closed a session, perhaps at its exit
+                return error
+            if failed is not None:
+                return self._fail(failed)
         return self._failure
 
     def named(self, error: Exception) -> Exception:
         """Returns the error of the rail's request for this rank's caller."""
-        if self._session is not None and _error_of(self._session) is None:
-            return error  # of the operation only, such as a finding
-        return self._fail(error)
+        if self._session is None or self._is_stopped.is_set():
+            return error
+        try:
+            has_failed = self._session.error() is not None
+        except Error:  # this process has closed it
+            return error
+        return self._fail(error) if has_failed else error  # of the operation only, such as a finding
 
     def stop(self) -> None:
         """No failure after this is one. Drops what refers to the stream, which ends with its last reference."""
@@ -169,24 +176,21 @@ class Monitor:
             return self._failure
 
     def _name(self, error: Exception) -> Error:
-        deadline = time.monotonic() + _NAMING_S
+        deadline = time.monotonic() + (0 if isinstance(error, Timeout) else _NAMING_S)  # the first session has no operation that is late
         while True:
-            if (told := _error_of(self._first)) is not None:
+            try:
+                told = self._first.error()
+            except Error as closed:
+                told = closed
+            if told is not None:
                 return told
-            if time.monotonic() >= deadline or isinstance(error, Timeout):  # the first session has no operation that is late
+            if time.monotonic() >= deadline:
                 break
             time.sleep(_CHECK_INTERVAL_S / 10)
         if isinstance(error, Error):
             # At the beginning, because sessions tell other ranks a part of a long text.
             return type(error)(f"rail of ranks {', '.join(map(str, self._rail.members))}, in this order: {error}")
         return Lost(f"rank {self._first.rank} could not reduce within its host: {error}")
-
-
-def _error_of(session: Session) -> Optional[Error]:
-    try:
-        return session.error()
-    except Error as error:  # the session is closed
-        return error
 
 
 def _watch(reference: weakref.ref[Monitor], is_stopped: threading.Event) -> None:
