@@ -54,6 +54,16 @@ class Report(unittest.TestCase):
         self.assertEqual(self.report("--render-only").returncode, 0)
         self.assertEqual(self.page(), after)
 
+    def test_a_part_of_a_section_has_results_of_its_own(self):
+        self.assertEqual(self.measure("kernels").returncode, 0)
+        before = self.page()
+        self.assertEqual(self.measure("kernels/orders").returncode, 0)
+        self.assertIn(before.split("## Reduction kernels")[1].strip(), self.page())
+        self.assertLess(self.page().index("## Reduction kernels"), self.page().index("### Order of sums"))
+        table = (self.docs / "results" / "kernels_orders.csv").read_text(encoding="utf-8").splitlines()
+        self.assertEqual(len({line.split(",")[0] for line in table[1:]}), 14)  # types
+        self.assertEqual({line.split(",")[-1] for line in table[1:]}, {"0"})  # wrong
+
     def test_committed_page_is_what_the_committed_results_render(self):
         committed = ROOT / "docs" / "results"
         (self.docs / "results").mkdir()

@@ -34,7 +34,7 @@ def text(data):
             "adds them in f32 and sends bf16. \"Between hosts\" is the time of a step minus that of a step without copies, in which each host trains alone.\n\n"
             f"`{hsdp.COMMAND}`: {training['copies']} copies with {training['shards']} ranks each, {training['tasks'][hsdp.TASK]['description']}, "
             f"{training['tasks'][hsdp.TASK]['steps']} steps. The loss on held-out data at the end is {s['f32']:.4f} with gloo's f32 and {s['bf16']:.4f} with bf16 on the wire, the mean "
-            f"over the seeds; the difference with equal seeds is {s['difference']:+.4f} in the mean and {s['farthest']:+.4f} at most. Noise, the standard deviation of f32's loss, is "
+            f"over the seeds; the difference with equal seeds is {s['difference']:+.6f} in the mean and {s['farthest']:+.6f} at most. Noise, the standard deviation of f32's loss, is "
             f"{s['noise_of_seeds']:.4f} over the seeds and {s['noise_of_orders']:.4f} over orders of the data. The mean curves are at most {s['farthest_of_curves']:.2f} of the noise "
             "over the seeds apart.")
 
