@@ -131,11 +131,12 @@ Result<engine::ColocationOptions> read_colocation(const sluice_options& o) {
   return out;
 }
 
-// Reads SLUICE_HOSTS, which allows ranks that share a host to use its memory.
-Result<bool> read_hosts_variable() {
+Result<engine::HostSharing> read_hosts_variable() {
   const std::string value = variable_or("SLUICE_HOSTS", "auto");
-  if (value == "auto" || value == "off") return value != "off";
-  return invalid("variable SLUICE_HOSTS: \"" + value + "\": expected auto or off");
+  if (value == "auto") return engine::HostSharing::kAuto;
+  if (value == "exact") return engine::HostSharing::kExact;
+  if (value == "off") return engine::HostSharing::kOff;
+  return invalid("variable SLUICE_HOSTS: \"" + value + "\": expected auto, exact or off");
 }
 
 // Finds the reducers for a caller that named none: from SLUICE_REDUCERS or from the platform. None is an
@@ -158,10 +159,6 @@ Result<config::Pool> discover_pool(bool needs_pool) {
 
 bool is_on_one_host(const engine::SessionOptions& options) noexcept {
   return options.join.reducers.empty() && !can_run_without_pool(options.join.colocation);
-}
-
-bool may_share_hosts() {
-  return variable_or("SLUICE_HOSTS", "auto") != "off";
 }
 
 sluice_options default_options() noexcept {
@@ -200,9 +197,9 @@ Result<engine::SessionOptions> read_options(const sluice_options& caller_options
   if (auto checked = check_numbers(o); !checked) return tl::unexpected(checked.error());
   auto colocation = read_colocation(o);
   if (!colocation) return tl::unexpected(colocation.error());
-  auto may_share_host = read_hosts_variable();
-  if (!may_share_host) return tl::unexpected(may_share_host.error());
-  const bool needs_pool = !*may_share_host && !can_run_without_pool(*colocation);
+  const auto host_sharing = read_hosts_variable();
+  if (!host_sharing) return tl::unexpected(host_sharing.error());
+  const bool needs_pool = *host_sharing == engine::HostSharing::kOff && !can_run_without_pool(*colocation);
   auto pool = o.reducers != nullptr ? config::read_pool(o.reducers) : discover_pool(needs_pool);
   if (!pool) return add_context("reducers", pool.error());
   if (pool->reducers.empty() && needs_pool) {
@@ -239,6 +236,7 @@ Result<engine::SessionOptions> read_options(const sluice_options& caller_options
   const auto device_memory = read_gdr_variable();
   if (!device_memory) return tl::unexpected(device_memory.error());
   out.device_memory = *device_memory;
+  out.host_sharing = *host_sharing;
   out.join.resume_timeout = Nanos{o.resume_timeout_ms} * kMillisecond;
   out.op_timeout = Nanos{o.op_timeout_ms} * kMillisecond;
   out.linger = Nanos{o.linger_ms} * kMillisecond;

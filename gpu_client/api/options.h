@@ -20,9 +20,6 @@ namespace sluice::api {
 // True when all ranks run on one host: there are neither reducers nor a place where several hosts could meet.
 [[nodiscard]] bool is_on_one_host(const engine::SessionOptions& options) noexcept;
 
-// True when ranks that share a host use its memory in sessions with reducers or a meeting point too.
-[[nodiscard]] bool may_share_hosts();
-
 [[nodiscard]] sluice_stream_options default_stream_options() noexcept;
 
 struct StreamSettings {

@@ -56,8 +56,8 @@ Result<std::unique_ptr<CollectiveSession>> create_session(SessionOptions options
   using sluice::local::LocalSession;
   if (sluice::api::is_on_one_host(options)) return LocalSession::create_on_one_host(std::move(options));
   sluice::engine::JoinLimit limit;
-  if (sluice::api::may_share_hosts() && options.join.identity.ranks > 1) {
-    auto agreement = HostAgreement::reach(options.join, options.device_memory);
+  if (options.host_sharing != sluice::engine::HostSharing::kOff && options.join.identity.ranks > 1) {
+    auto agreement = HostAgreement::reach(options);
     if (!agreement) return tl::unexpected(agreement.error());
     if (agreement->shares_memory()) {
       auto session = LocalSession::create(options, *agreement);

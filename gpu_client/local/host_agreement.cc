@@ -106,6 +106,15 @@ Result<void> check_names(const std::vector<HostInfo>& infos) {
   return {};
 }
 
+Result<void> check_exactness(const std::vector<HostInfo>& infos) {
+  const auto differs = std::ranges::find_if_not(
+      infos, [&](const HostInfo& info) { return info.exact == infos.front().exact; });
+  if (differs == infos.end()) return {};
+  const auto other = static_cast<Rank>(differs - infos.begin());
+  return fail(Errc::kMismatch, "SLUICE_HOSTS is exact on " + rank_at(infos, differs->exact != 0 ? other : 0) +
+                                   ", but not on " + rank_at(infos, differs->exact != 0 ? 0 : other));
+}
+
 // Says once why ranks of one machine do not share its memory, unless they shall not.
 void log_separated(const std::vector<HostInfo>& infos, const engine::Identity& identity) {
   if (identity.rank != 0) return;
@@ -173,7 +182,8 @@ Result<std::optional<config::Endpoint>> meeting_point_at_pool(const engine::Join
 
 }  // namespace
 
-Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, bool device_memory) {
+Result<HostAgreement> HostAgreement::reach(const engine::SessionOptions& session) {
+  const engine::JoinOptions& options = session.join;
   const engine::Identity& identity = options.identity;
   HostAgreement out(options, flat(identity.ranks));
   out.deadline_ = monotonic_now() + options.connect_timeout + options.join_timeout;
@@ -197,7 +207,8 @@ Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, b
   if (!gather) return tl::unexpected(gather.error());
   out.gather_ = std::make_unique<engine::GatherConnection>(std::move(*gather));
   info->address = out.gather_->local_address();
-  info->device_memory = device_memory ? 1 : 0;
+  info->device_memory = session.device_memory ? 1 : 0;
+  info->exact = session.host_sharing == engine::HostSharing::kExact ? 1 : 0;
   // Of the other hosts, no rank needs one, and none has the address; who these are is not known yet.
   if (in_worker && identity.rank != 0) {
     if (auto own = start_reducer(options, 0)) out.reducer_ = std::move(*own);
@@ -214,6 +225,7 @@ Result<HostAgreement> HostAgreement::reach(const engine::JoinOptions& options, b
     return tl::unexpected(std::move(error));
   }
   SLUICE_RETURN_IF_ERROR(check_names(*infos));
+  SLUICE_RETURN_IF_ERROR(check_exactness(*infos));
   log_separated(*infos, identity);
   out.topology_ = topology_of(*infos);
   out.infos_ = std::move(*infos);

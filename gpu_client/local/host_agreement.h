@@ -14,6 +14,7 @@
 #include "core/result.h"
 #include "gpu_client/engine/join/gather.h"
 #include "gpu_client/engine/join/join.h"
+#include "gpu_client/engine/session/session.h"
 #include "gpu_client/local/topology.h"
 
 namespace sluice::local {
@@ -26,18 +27,21 @@ struct HostInfo {
   std::string address{};                      // of this rank, for messages
   uint16_t port = 0;                          // of its reducer, without dedicated ones; 0: it has none
   uint8_t device_memory = 0;                  // 1: its network cards shall access its GPU's memory
+  uint8_t exact = 0;                          // 1: HostSharing::kExact
   static void visit(auto& m, auto& v) {
     v(m.host), v(m.machine), v.text(m.name, 64), v.text(m.address, 46), v(m.port), v(m.device_memory);
+    v(m.exact);
   }
 };
 
 class HostAgreement {
  public:
-  // Blocks until all ranks have called it, with the join timeout. It and that of connections together are the
-  // deadline of the whole session's creation. Where a reducer is of a release without
-  // GATHER, each rank is a host of its own. Errors: those of the handshakes, of GATHER and of rank 0's
-  // reducer; kMismatch for ranks of different machines with the same SLUICE_HOST_ID, with both addresses.
-  [[nodiscard]] static Result<HostAgreement> reach(const engine::JoinOptions& options, bool device_memory);
+  // Blocks until all ranks have called it, with the join timeout. `options` outlives the object. It and that
+  // of connections together are the deadline of the whole session's creation. Where a reducer is of a release
+  // without GATHER, each rank is a host of its own. Errors: those of the handshakes, of GATHER and of rank
+  // 0's reducer; kMismatch for ranks of different machines with the same SLUICE_HOST_ID, with both addresses,
+  // and for ranks of which only some ask for exact sums.
+  [[nodiscard]] static Result<HostAgreement> reach(const engine::SessionOptions& options);
 
   [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
   [[nodiscard]] Nanos deadline() const noexcept { return deadline_; }

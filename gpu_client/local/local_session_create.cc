@@ -79,6 +79,7 @@ Result<void> LocalSession::begin(Segment segment) {
   table_.emplace(1, piece_sizes(segment_->geometry(), topology_.hosts()), ranks(), strips(topology_));
   if (topology_.hosts() > 1) rails_.resize(topology_.rails);
   stage_.emplace(*segment_, *table_, topology_, rails_, rank());
+  if (options_.host_sharing == engine::HostSharing::kExact) stage_->set_exact();
   watch_.emplace(*segment_, topology_.local_of[rank()]);
   auto thread = engine::start_thread("sluice-local", [this] { run_thread(); });
   if (!thread) return tl::unexpected(thread.error());

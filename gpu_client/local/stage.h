@@ -70,6 +70,8 @@ class Stage final : engine::EndListener {
   Stage(const Segment& segment, engine::OpTable& table, const Topology& topology, const Rails& rails,
         Rank rank);
 
+  // Before the first operation: partial sums of bf16 travel as f32.
+  void set_exact() noexcept { is_exact_ = true; }
   // Before the first operation that shall be recorded. `recorder` outlives the object.
   void set_recorder(Recorder* recorder) noexcept { recorder_ = recorder; }
   // For the SessionOptions of the rails.
@@ -218,6 +220,7 @@ class Stage final : engine::EndListener {
   std::atomic<uint64_t> submitted_{0};
   uint64_t arrive_index_ = 0, done_index_ = 0;
   bool has_ended_ = false;
+  bool is_exact_ = false;
 
   // Piece numbers: done_, finish_ <= make_ <= arrived_ <= done_ + window.
   uint64_t arrived_ = 0;

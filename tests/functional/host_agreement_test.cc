@@ -267,6 +267,17 @@ TEST_F(HostsOfRanks, ARankWithoutSharingIsNamedAtOnce) {
   }
 }
 
+TEST_F(HostsOfRanks, AnExactRankAmongOthersIsNamed) {
+  expected_exit_ = kRefused;
+  expect_sums(
+      {0, 0, 1, 1}, 1,
+      [](uint32_t rank, sluice_options&) {
+        if (rank == 2) ::setenv("SLUICE_HOSTS", "exact", 1);
+      },
+      [](uint32_t, uint64_t) { return true; });
+  EXPECT_EQ(count_logged("SLUICE_HOSTS is exact on rank 2 (127.0.0.1), but not on rank 0 (127.0.0.1)"), 4U);
+}
+
 TEST_F(HostsOfRanks, RanksWithDifferentListsAreTold) {
   expected_exit_ = kRefused;
   for (const size_t reducers : {size_t{2}, size_t{0}}) {
@@ -310,7 +321,7 @@ class MemoryOfHosts : public HostsOfRanks {
     auto o = api::read_options(options);
     if (!o) return tl::unexpected(o.error());
     o->join.colocation.start_reducer = colocated::local_reducer_factory({.memory_limit = memory_limit});
-    auto agreement = local::HostAgreement::reach(o->join, false);
+    auto agreement = local::HostAgreement::reach(*o);
     if (!agreement) return tl::unexpected(agreement.error());
     std::unique_ptr<engine::CollectiveSession> session;
     if (!agreement->shares_memory()) return fail(Errc::kInternal, "hosts do not want to share memory");

@@ -45,7 +45,8 @@ TEST_F(LocalFailure, SluiceHostsOffRequiresReducers) {
   EXPECT_EQ(c.status, SLUICE_INVALID_ARGUMENT);
   EXPECT_THAT(c.error, HasSubstr("neither SLUICE_REDUCERS nor the platform names reducers"));
   ::setenv("SLUICE_HOSTS", "yes", 1);
-  EXPECT_EQ(create_session(options_for(0, 2)).error, "variable SLUICE_HOSTS: \"yes\": expected auto or off");
+  EXPECT_EQ(create_session(options_for(0, 2)).error,
+            "variable SLUICE_HOSTS: \"yes\": expected auto, exact or off");
 }
 
 TEST_F(LocalFailure, RanksThatDisagreeOnTheirNumberAreNamed) {

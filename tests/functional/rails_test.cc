@@ -180,34 +180,55 @@ TEST_F(Rails, OneHostBesideAPoolSendsNothing) {
     return code != 0 ? code : stats_of(s).payload_bytes_out == 0 ? 0 : 41;
   });
 }
-// The sum is a balanced tree over the ranks, and a host of two, four or eight consecutive ranks is a subtree.
-TEST_F(Rails, TheBitsOfF32DoNotDependOnTheHosts) {
-  constexpr uint32_t kRanks = 8;
-  constexpr size_t kCount = 300'001;
-  constexpr size_t kBytes = kRanks * kCount * sizeof(uint32_t);
-  void* const memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(memory, MAP_FAILED);
-  const std::span<uint32_t> bits(static_cast<uint32_t*>(memory), kRanks * kCount);
-  std::vector<uint32_t> flat;
-  for (const std::vector<uint32_t>& hosts : {std::vector<uint32_t>{0, 1, 2, 3, 4, 5, 6, 7},
-                                             {0, 0, 1, 1, 2, 2, 3, 3},
-                                             {0, 0, 0, 0, 1, 1, 1, 1},
-                                             {0, 0, 0, 0, 0, 0, 0, 0}}) {
+
+// The bits of the sum of eight ranks on these hosts; those of bf16 are the upper half of f32's.
+class RailsBits : public Rails {
+ protected:
+  static constexpr uint32_t kRanks = 8;
+  static constexpr size_t kCount = 300'001;
+  inline static const std::vector<uint32_t> kFlat{0, 1, 2, 3, 4, 5, 6, 7};
+  inline static const std::vector<std::vector<uint32_t>> kGroupings{
+      {0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 0, 0, 1, 1, 1, 1}, {0, 0, 0, 0, 0, 0, 0, 0}};
+
+  template <typename Element>
+  std::vector<Element> sum_on(const std::vector<uint32_t>& hosts, const char* sharing = "auto") {
     SetUp();
-    run_hosts(hosts, 2, [&](uint32_t rank, sluice_session* s) {
+    constexpr size_t kBytes = kRanks * kCount * sizeof(Element);
+    void* const memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(memory, MAP_FAILED);
+    const std::span<Element> bits(static_cast<Element*>(memory), kRanks * kCount);
+    const auto body = [&](uint32_t rank, sluice_session* s) {
       std::mt19937 random(rank);
       std::normal_distribution<float> normal;
-      std::vector<float> x(kCount);
-      for (float& v : x) v = normal(random) * static_cast<float>(1 << (random() % 16));
-      if (sluice_allreduce(s, x.data(), x.data(), kCount, SLUICE_F32, SLUICE_SUM) != SLUICE_OK) return 71;
-      std::ranges::transform(x, bits.begin() + rank * kCount, bits_of);
+      std::vector<Element> x(kCount);
+      for (Element& v : x) {
+        const float value = normal(random) * static_cast<float>(1 << (random() % 16));
+        v = static_cast<Element>(bits_of(value) >> (32 - 8 * sizeof(Element)));
+      }
+      const auto dtype = sizeof(Element) == 4 ? SLUICE_F32 : SLUICE_BF16;
+      if (sluice_allreduce(s, x.data(), x.data(), kCount, dtype, SLUICE_SUM) != SLUICE_OK) return 71;
+      std::ranges::copy(x, bits.begin() + rank * kCount);
       return 0;
-    });
-    if (flat.empty()) flat.assign(bits.begin(), bits.begin() + kCount);
-    for (uint32_t rank = 0; rank < kRanks; ++rank)
-      EXPECT_TRUE(std::ranges::equal(bits.subspan(rank * kCount, kCount), flat)) << rank << " " << hosts[4];
+    };
+    run_hosts(hosts, 2, body, ~0U, [&](uint32_t, sluice_options&) { ::setenv("SLUICE_HOSTS", sharing, 1); });
+    std::vector<Element> out(bits.begin(), bits.begin() + kCount);
+    for (uint32_t rank = 1; rank < kRanks; ++rank)
+      EXPECT_TRUE(std::ranges::equal(bits.subspan(rank * kCount, kCount), out)) << rank << " " << hosts[4];
+    ::munmap(memory, kBytes);
+    return out;
   }
-  ::munmap(memory, kBytes);
+};
+
+// The sum is a balanced tree over the ranks, and a host of two, four or eight consecutive ranks is a subtree.
+TEST_F(RailsBits, OfF32DoNotDependOnTheHosts) {
+  const auto flat = sum_on<uint32_t>(kFlat);
+  for (const auto& hosts : kGroupings) EXPECT_EQ(sum_on<uint32_t>(hosts), flat) << hosts[4];
+}
+
+TEST_F(RailsBits, OfBf16DoNotDependOnTheHostsWhereSumsAreExact) {
+  const auto flat = sum_on<uint16_t>(kFlat);
+  for (const auto& hosts : kGroupings) EXPECT_EQ(sum_on<uint16_t>(hosts, "exact"), flat) << hosts[4];
+  EXPECT_NE(sum_on<uint16_t>(kGroupings[0]), flat) << "the test cannot tell one rounding from two";
 }
 
 // Of its rail's data, a member sends the half that the other one's reducer sums.

@@ -35,13 +35,18 @@
 
 namespace sluice::engine {
 
+// Whether ranks that share a host use its memory (gpu_client/local/). kExact: also the partial sums of bf16
+// between hosts are f32, which are twice the bytes, so that a sum is rounded once.
+enum class HostSharing : uint8_t { kOff, kAuto, kExact };
+
 struct SessionOptions {
   JoinOptions join;
   bool own_thread = true;  // false: test(), wait() and progress() make progress
   bool payload_crc = true;
   bool keep_results = true;
   bool device_memory = false;  // register_device_memory() is allowed
-  Nanos op_timeout = 0;        // 0: none
+  HostSharing host_sharing = HostSharing::kAuto;
+  Nanos op_timeout = 0;  // 0: none
   Nanos linger = 5 * kSecond;
   SharedInflightLimit* inflight_limit = nullptr;  // of the sessions on the same links; outlives the session
   // Besides those for SLUICE_TRACE and SLUICE_BITS, and called before them. Each costs time for every chunk.
