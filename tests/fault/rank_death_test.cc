@@ -338,7 +338,7 @@ TEST_F(RankDeath, AtRandomMoments) {
     const bool is_dead = run_death(death, pool);
     EXPECT_TRUE(pool.wait_until_idle()) << "a reducer holds a session of ended ranks";
     if (!is_dead) continue;
-    ++died;
+    if (++died % 50 == 0) std::fprintf(stderr, "# %llu deaths\n", static_cast<unsigned long long>(died));
     add_to(report, death);
   }
   report.print();
