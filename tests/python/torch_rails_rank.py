@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from package_test_bed import join_torch
 from sluice.torch import Options
-from sluice.torch.device import STREAMED, HostDevice
+from sluice.torch.device import STREAMED, CudaDevice, HostDevice
 from sluice.torch.rails import railed_session
 from sluice.torch.rails.railed_session import RailedSession
 from torch.nn.parallel import DistributedDataParallel
@@ -234,6 +234,20 @@ class Refusing(HostDevice):
         raise RuntimeError("Duplicate GPU detected")
 
 
+def of_nccl():
+    """What stands in the way of a group of NCCL here, where a GPU is missing, or the name of the type that this torch lacks."""
+    if not dist.is_nccl_available():
+        return "ProcessGroupNCCL"
+    device = CudaDevice.__new__(CudaDevice)
+    assert device.has_groups()
+    before = dict(os.environ)
+    try:
+        device.new_group(dist.HashStore(), 0, 1, timedelta(seconds=5))
+    except Exception as error:
+        assert os.environ == before
+        return str(error)
+
+
 def decisions():
     """{case: [error or whether the hosts reduce first, warnings of the package]}"""
     global HOSTS
@@ -264,6 +278,7 @@ def decisions():
         join("invalid")
     except ValueError as error:
         found["invalid"] = str(error)
+    found["nccl"] = of_nccl()
     print(json.dumps(found))
 
 

@@ -62,6 +62,7 @@ class TorchRails(TorchTest):
                   "refused": first + "rank 0: RuntimeError: Duplicate GPU detected"}
         for rank in self.found("decisions", "aabb"):
             self.assertIn("variable SLUICE_REDUCE_IN_HOST: 'yes': expected 0 or 1", rank.pop("invalid"))
+            self.assertIn("ProcessGroupNCCL", rank.pop("nccl"))
             told, quiet = rank.pop("differ")
             self.assertEqual((told, quiet), ("backend sluice: ranks differ in reduce_in_host: True on rank 0, False on rank 2", []))
             for case, (is_first, warnings) in rank.items():

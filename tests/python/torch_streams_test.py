@@ -21,6 +21,14 @@ class TorchStreams(TorchTest):
                     self.assertGreater(streamed.pop("operations"), 50)
                 self.assertEqual(streamed, gloo)  # with two ranks the order of a sum does not matter
 
+    def test_collectives_by_rails_return_what_gloo_returns(self):
+        for printed in self.outputs(self.start_ranks(RANK, 4, "none", "collectives", SLUICE_HOSTS="auto", SLUICE_REDUCERS=self.start_reducer()[1], HOSTS="abba")):
+            gloo, streamed = json.loads(printed)
+            self.assertGreater(streamed.pop("operations"), 50)
+            for name, loss in gloo.pop("losses").items():
+                self.assertAlmostEqual(streamed["losses"][name], loss, delta=1e-6 * loss)
+            self.assertEqual(streamed["returned"], gloo["returned"])  # whole numbers
+
     def test_a_lost_rank_is_told_by_the_work_and_the_next_call(self):
         ranks = self.start_ranks(RANK, 2, "none", "lost", SLUICE_HOSTS="auto", SLUICE_REDUCERS="none", SLUICE_REDUCE_IN_HOST="0")
         self.assertEqual(ranks[0].stdout.readline(), "begun\n")

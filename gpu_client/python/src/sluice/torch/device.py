@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -90,7 +91,7 @@ class Device(ABC):
     def new_group(self, store: dist.Store, rank: int, ranks: int, timeout: timedelta) -> Any:
         """Collective over some ranks of this host. Returns a backend of torch, whose collectives of the device's tensors take the order of run().
 
-        After `timeout` torch may end the process, so the caller must abort earlier."""
+        After the loss of a rank or `timeout` its collectives may go on for ever, until abort_group()."""
 
     @abstractmethod
     def close_group(self, group: Any) -> None:
@@ -150,7 +151,13 @@ class CudaDevice(Device):
     def new_group(self, store: dist.Store, rank: int, ranks: int, timeout: timedelta) -> Any:
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timeout
-        return dist.ProcessGroupNCCL(store, rank, ranks, options)
+        variable = "TORCH_NCCL_ASYNC_ERROR_HANDLING"  # read by the constructor: by default torch ends the process when a rank is lost
+        before = os.environ.get(variable)
+        os.environ[variable] = "0"
+        try:
+            return dist.ProcessGroupNCCL(store, rank, ranks, options)
+        finally:
+            os.environ.pop(variable) if before is None else os.environ.update({variable: before})
 
     def close_group(self, group: Any) -> None:
         (getattr(group, "shutdown", None) or group._shutdown)()  # the latter in torch 2.4

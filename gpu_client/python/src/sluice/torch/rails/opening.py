@@ -178,7 +178,7 @@ def _host_group(device: Device, stream: Any, place: int, ranks: int, store: Opti
     if failures or not event.query() or count.item() != ranks:
         group.abort()
         raise failures[0] if failures else System(f"the ranks of the host could not add within {timeout.total_seconds():g} s")
-    of_torch._set_default_timeout(4 * timeout)  # after which NCCL ends the process; Monitor ends a step earlier
+    of_torch._set_default_timeout(4 * timeout)  # Monitor ends a step earlier, with a better text
     return group
 
 
