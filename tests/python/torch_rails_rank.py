@@ -1,9 +1,9 @@
-"""usage: torch_rails_rank.py collectives|wires|decisions|cycles|exits|lost|overdue HOSTS: collectives of the backend "sluice" whose hosts reduce first, on host
-streams.
+"""usage: torch_rails_rank.py collectives|wires|decisions|cycles|exits|lost|in_motion|overdue HOSTS: collectives of the backend "sluice" whose hosts
+reduce first, on host streams.
 
 HOSTS has the letter of each rank's host, such as aabb. collectives: checks all against sums in f64, and trains. wires: prints what travels in fewer
 bits. decisions: prints where hosts do not reduce first, and why. cycles: prints what groups that are gone leave. exits: ends without a goodbye to
-torch. lost, overdue: rank 1 ends when stdin has a line, or does not call, and the others print what they are told."""
+torch. lost, in_motion, overdue: rank 1 is killed beside a collective or within one, or does not call, and the others print what they are told."""
 
 import faulthandler
 import hashlib
@@ -330,8 +330,7 @@ def lost():
     dist.barrier()
     if RANK == 1:
         print("begun", flush=True)
-        sys.stdin.readline()
-        os._exit(0)  # without a goodbye
+        sys.stdin.readline()  # until it is killed
     work = dist.all_reduce(x, async_op=True)
     print("begun", flush=True)
     until_completed(work)
@@ -339,6 +338,21 @@ def lost():
     while dist.group.WORLD.error() is None and time.monotonic() < end + 10:
         time.sleep(0.001)
     print(json.dumps([told_of(lambda: dist.all_reduce(x))[0], str(dist.group.WORLD.error()), [told_of(work.wait)[0], work.is_success()]]), flush=True)
+    os._exit(0)
+
+
+def in_motion():
+    """All ranks call collectives, until rank 1 is killed."""
+    join()
+    x, part, whole = torch.ones(100_000), torch.ones(50_000), torch.ones(50_000 * RANKS)
+    dist.all_reduce(x)
+    print("begun", flush=True)
+    error = "nothing"
+    while error == "nothing":
+        for call in (lambda: dist.all_reduce(x.fill_(1)), lambda: dist.reduce_scatter_tensor(part, whole), lambda: dist.all_gather_into_tensor(whole, part.fill_(1))):
+            if error == "nothing":
+                error, seconds = told_of(call)
+    print(json.dumps([error, seconds]), flush=True)
     os._exit(0)
 
 
@@ -365,7 +379,7 @@ def main():
     STREAMED["cpu"] = HostDevice
     if "LEAST_BYTES" in os.environ:
         railed_session.LEAST_BYTES = int(os.environ["LEAST_BYTES"])
-    {"collectives": collectives, "wires": wires, "decisions": decisions, "cycles": cycles, "exits": exits, "lost": lost, "overdue": overdue}[sys.argv[1]]()
+    {"collectives": collectives, "wires": wires, "decisions": decisions, "cycles": cycles, "exits": exits, "lost": lost, "in_motion": in_motion, "overdue": overdue}[sys.argv[1]]()
 
 
 HOSTS = sys.argv[2]

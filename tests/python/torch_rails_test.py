@@ -83,21 +83,27 @@ class TorchRails(TorchTest):
         ranks[2].stdin.flush()
         self.assertEqual(json.loads(self.outputs(ranks)[2]), [[RANKS], "None"])
 
-    def check_lost(self, hosts, reducers="none"):
-        ranks = self.start_hosts("lost", hosts, reducers)
+    def kill_one(self, what, hosts, reducers="none"):
+        """Kills rank 1. Returns what the others are told."""
+        ranks = self.start_hosts(what, hosts, reducers)
         for rank in ranks:
             self.assertEqual(rank.stdout.readline(), "begun\n")
-        ranks[1].stdin.write("\n")
-        ranks[1].stdin.flush()
-        for number, printed in enumerate(self.outputs(ranks)):
-            if number == 1:
-                continue
-            next_call, error, (waited, has_succeeded) = json.loads(printed)
-            print(number, next_call, "|", waited)
+        ranks[1].kill()
+        return [json.loads(printed) for printed in self.outputs([ranks[0], *ranks[2:]])]
+
+    def check_lost(self, hosts, reducers="none"):
+        for next_call, error, (waited, has_succeeded) in self.kill_one("lost", hosts, reducers):
+            print(next_call, "|", waited)
             self.assertRegex(next_call, "^DistBackendError: .*rank 1")
             self.assertIn("rank 1", error)
             self.assertFalse(has_succeeded)
             self.assertRegex(waited, "^DistBackendError: .*rank 1")
+
+    def test_a_rank_that_dies_within_a_collective_is_named(self):
+        for hosts, reducers in ("aabb", "none"), ("abab", self.start_reducer()[1]), ("aaa", "none"):
+            for error, seconds in self.kill_one("in_motion", hosts, reducers):
+                print(f"{hosts}: after {seconds:.2f} s: {error}")
+                self.assertRegex(error, "^DistBackendError: .*rank 1 lost")
 
     def test_a_lost_rank_is_named_on_every_host(self):
         self.check_lost("aabb")
