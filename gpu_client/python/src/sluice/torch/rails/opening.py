@@ -145,7 +145,9 @@ def _on_all(first: Session, timeout: timedelta, work: Callable[[], tuple[Any, An
 
 
 def _begin(rank: int, rail: Rail, told: list[_Told], timeout: timedelta) -> tuple[Optional[dist.Store], tuple[Any, int]]:
-    """The first member of a rail decides for it, and the first rank of a host listens there for the others."""
+    """The first member of a rail decides for it, and the first rank of a host listens there for the others.
+
+    torch would listen at all addresses; libuv of torch 2.4 takes no socket that listens."""
     decision = group_session.decide([told[member].own for member in rail.members]) if rank == rail.members[0] and len(rail.members) > 1 else None
     if rank != rail.own_host[0]:
         return None, (decision, 0)
@@ -153,13 +155,13 @@ def _begin(rank: int, rail: Rail, told: list[_Told], timeout: timedelta) -> tupl
         listener.bind((_LOOPBACK, 0))
         listener.listen()
         port = listener.getsockname()[1]
-        store = dist.TCPStore(_LOOPBACK, port, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=listener.detach())
+        store = dist.TCPStore(_LOOPBACK, port, is_master=True, timeout=timeout, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=False)
     return store, (decision, port)
 
 
 def _host_group(device: Device, stream: Any, place: int, ranks: int, store: Optional[dist.Store], port: int, timeout: timedelta) -> HostGroup:
     """Collective over the ranks of a host. Tries the group, since NCCL refuses ranks that share a GPU only then. store: of the first of them."""
-    store = store or dist.TCPStore(_LOOPBACK, port, is_master=False, timeout=timeout, wait_for_workers=False)
+    store = store or dist.TCPStore(_LOOPBACK, port, is_master=False, timeout=timeout, wait_for_workers=False, use_libuv=False)
     of_torch = device.new_group(store, place, ranks, timeout)
     group = HostGroup(of_torch, device.close_group, device.abort_group)
     count, failures = torch.ones(1, device=device.device), []
