@@ -15,6 +15,8 @@ namespace sluice::test {
 
 class DeathReport {
  public:
+  static constexpr double kMostOnHostMs = 10, kMostElsewhereMs = 1000;  // else a death is late
+
   explicit DeathReport(uint64_t seed) : seed_(seed) {}
 
   // Milliseconds of each rank with an error. Ranks that had closed without one have none.
@@ -26,8 +28,8 @@ class DeathReport {
       ++times->deaths;
       times->same_host.insert(times->same_host.end(), same_host.begin(), same_host.end());
       times->other_host.insert(times->other_host.end(), other_host.begin(), other_host.end());
-      times->late += std::ranges::any_of(same_host, [](double ms) { return ms > 10; }) ||
-                             std::ranges::any_of(other_host, [](double ms) { return ms > 1000; })
+      times->late += std::ranges::any_of(same_host, [](double ms) { return ms > kMostOnHostMs; }) ||
+                             std::ranges::any_of(other_host, [](double ms) { return ms > kMostElsewhereMs; })
                          ? 1
                          : 0;
     }
@@ -75,7 +77,7 @@ class DeathReport {
  private:
   struct Times {
     uint32_t deaths = 0;
-    uint32_t late = 0;  // deaths that a rank of the host learned after 10 ms, or another after 1 s
+    uint32_t late = 0;
     std::vector<double> same_host, other_host;
   };
 

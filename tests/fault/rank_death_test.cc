@@ -312,6 +312,14 @@ class RankDeath : public LocalTestBed {
       (is_same_host ? same_host : other_host)
           .push_back(1e-6 * static_cast<double>(r.at - shared_->killed_at));
     }
+    const auto longest = [](const std::vector<double>& ms) {
+      return ms.empty() ? 0 : *std::ranges::max_element(ms);
+    };
+    if (longest(same_host) > DeathReport::kMostOnHostMs ||
+        longest(other_host) > DeathReport::kMostElsewhereMs) {
+      std::fprintf(stderr, "# late: %s: %.1f ms on its host, %.1f ms on the other\n", death.text().c_str(),
+                   longest(same_host), longest(other_host));
+    }
     out.add(death.setting(), kMomentNames[static_cast<size_t>(death.moment)], same_host, other_host);
   }
 
