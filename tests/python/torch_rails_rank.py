@@ -128,6 +128,16 @@ def check_others(results):
             dist.all_reduce(piece)
     for piece in pieces:
         results.check("coalesced", piece, reduced(ReduceOp.SUM, piece.numel(), torch.float32), torch.float32)
+    pair, apart = (dist.new_group(ranks) for ranks in ([0, 1], [0, RANKS - 1]))
+    for group, ranks in (pair, (0, 1)), (apart, (0, RANKS - 1)):  # each has hosts of its own
+        if RANK in ranks:
+            of_group = torch.full((30_000,), RANK + 1.0)
+            dist.all_reduce(of_group, group=group)
+            assert of_group.eq(ranks[0] + ranks[1] + 2.0).all(), of_group
+            assert isinstance(group._streams.session, RailedSession) == (HOSTS[ranks[0]] == HOSTS[ranks[1]])
+        of_all = torch.ones(30_000)
+        dist.all_reduce(of_all)
+        assert of_all.eq(RANKS).all(), of_all
     device = HostDevice(CPU)
     stream, found = device.new_stream(), []
     x = torch.zeros(50_000)
@@ -309,6 +319,13 @@ def exits():
     print(json.dumps([x.unique().tolist(), str(dist.group.WORLD.error())]), flush=True)
 
 
+def leave(told):
+    """Prints what this rank was told, and ends without a goodbye when all ranks have been told: a rank that ends is a lost one, too."""
+    print(json.dumps(told), flush=True)
+    sys.stdin.readline()
+    os._exit(0)
+
+
 def told_of(call):
     begin = time.monotonic()
     try:
@@ -337,8 +354,7 @@ def lost():
     end = time.monotonic()
     while dist.group.WORLD.error() is None and time.monotonic() < end + 10:
         time.sleep(0.001)
-    print(json.dumps([told_of(lambda: dist.all_reduce(x))[0], str(dist.group.WORLD.error()), [told_of(work.wait)[0], work.is_success()]]), flush=True)
-    os._exit(0)
+    leave([told_of(lambda: dist.all_reduce(x))[0], str(dist.group.WORLD.error()), [told_of(work.wait)[0], work.is_success()]])
 
 
 def in_motion():
@@ -352,12 +368,11 @@ def in_motion():
         for call in (lambda: dist.all_reduce(x.fill_(1)), lambda: dist.reduce_scatter_tensor(part, whole), lambda: dist.all_gather_into_tensor(whole, part.fill_(1))):
             if error == "nothing":
                 error, seconds = told_of(call)
-    print(json.dumps([error, seconds]), flush=True)
-    os._exit(0)
+    leave([error, seconds])
 
 
 def overdue():
-    join(timeout=timedelta(seconds=3))
+    join(timeout=timedelta(seconds=6))
     x = torch.ones(1_000_000)
     dist.all_reduce(x)
     dist.barrier()
@@ -369,8 +384,7 @@ def overdue():
     until_completed(work)
     while dist.group.WORLD.error() is None and time.monotonic() < begin + 20:
         time.sleep(0.001)
-    print(json.dumps([time.monotonic() - begin, told_of(lambda: dist.all_reduce(x))[0]]), flush=True)
-    os._exit(0)
+    leave([time.monotonic() - begin, told_of(lambda: dist.all_reduce(x))[0]])
 
 
 def main():

@@ -89,7 +89,12 @@ class TorchRails(TorchTest):
         for rank in ranks:
             self.assertEqual(rank.stdout.readline(), "begun\n")
         ranks[1].kill()
-        return [json.loads(printed) for printed in self.outputs([ranks[0], *ranks[2:]])]
+        return self.told([ranks[0], *ranks[2:]])
+
+    def told(self, ranks):
+        printed = [rank.stdout.readline() for rank in ranks]
+        self.outputs(ranks)
+        return list(map(json.loads, printed))
 
     def check_lost(self, hosts, reducers="none"):
         for next_call, error, (waited, has_succeeded) in self.kill_one("lost", hosts, reducers):
@@ -116,20 +121,17 @@ class TorchRails(TorchTest):
 
     def check_overdue(self, hosts, text):
         ranks = self.start_hosts("overdue", hosts)
-        printed = [rank.stdout.readline() for index, rank in enumerate(ranks) if index != 1]
-        ranks[1].stdin.write("\n")
-        ranks[1].stdin.flush()
-        self.outputs(ranks)
-        for seconds, error in map(json.loads, printed):
+        for seconds, error in self.told([ranks[0], *ranks[2:]]):
             print(f"{seconds:.1f} s: {error}")
-            self.assertLess(seconds, 15)
+            self.assertLess(seconds, 20)
             self.assertRegex(error, f"^DistBackendError: .*{text}")
 
-    def test_a_rank_that_does_not_call_is_named_by_its_rail(self):
-        self.check_overdue("aabb", "rail of ranks (0, 2|1, 3), in this order: .*timed out")
+    def test_a_rank_that_does_not_call_ends_all_hosts_by_the_timeout(self):
+        step = "a step within the host did not end within 6 s: one of the ranks 0, 1 has not called"
+        self.check_overdue("aabb", f"(rail of ranks (0, 2|1, 3), in this order: .*timed out|{step})")  # which of them depends on a moment
 
     def test_a_rank_that_does_not_call_ends_the_step_of_its_host(self):
-        self.check_overdue("aaa", "a step within the host did not end within 3 s: one of the ranks 0, 1, 2 has not called")
+        self.check_overdue("aaa", "a step within the host did not end within 6 s: one of the ranks 0, 1, 2 has not called")
 
 
 if __name__ == "__main__":

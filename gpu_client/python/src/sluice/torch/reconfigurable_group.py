@@ -47,7 +47,7 @@ class ReconfigurableGroup(SluiceGroup):
         pairs = [json.loads(handle) for handle in handles]
         self._abort_sessions("the process group gets new ranks")
         self._close()
-        self._session = self._gathers = self._streams = None
+        self._session = self._gathers = self._streams = self._no_streams = None
         inner = c10d.ReconfigureOptions()
         inner.uuid, inner.handles, inner.hints = opts.uuid, [gloo for gloo, _ in pairs], opts.hints
         if opts.timeout is not None:
