@@ -31,6 +31,13 @@ def raised(call):
     return "nothing"
 
 
+def until(has_happened):
+    deadline = time.monotonic() + 20
+    while not has_happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def check_device():
     device = HostDevice(torch.device("cpu"))
     assert set(STREAMED) == {"cuda"}
@@ -57,6 +64,13 @@ def check_device():
     gc.collect()
     assert alive() is None
     assert device.future(first, 1) is None and not device.is_capturing()
+    # The work of a stream may have its last reference.
+    third, gate = device.new_stream(), threading.Event()
+    device.run(third, lambda held=third: gate.wait())
+    alive = weakref.ref(third)
+    del third
+    gate.set()
+    until(lambda: alive() is None)
     # What a stream cannot do is told to who uses it next, and does not stop it.
     device.run(first, lambda: 1 // 0)
     event = device.record(first)

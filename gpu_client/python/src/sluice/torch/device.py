@@ -204,7 +204,7 @@ class HostStream:
         _library.check(library.sluice_host_stream_create(ctypes.byref(stream)))
         self.handle = int(stream.value or 0)
         self._failure: list[BaseException] = []
-        weakref.finalize(self, library.sluice_host_stream_destroy, self.handle)  # at the latest when the interpreter exits
+        weakref.finalize(self, _destroy, library, self.handle)  # at the latest when the interpreter exits
 
     def submit(self, work: Work) -> None:
         failure = self._failure  # not self, which the work would keep alive
@@ -237,8 +237,20 @@ _keys = itertools.count(1)
 _submitted: dict[int, Work] = {}  # by the argument of _RUN
 
 
+_in_stream = threading.local()
+
+
 def _run(key: int) -> None:
+    _in_stream.is_set = True
     _submitted.pop(key)()
+
+
+def _destroy(library: ctypes.CDLL, handle: int) -> None:
+    """Waits for the thread of the stream, unless it is this one, which has dropped the last reference with its work."""
+    if getattr(_in_stream, "is_set", False):
+        threading.Thread(target=library.sluice_host_stream_destroy, args=(handle,), daemon=True).start()
+    else:
+        library.sluice_host_stream_destroy(handle)
 
 
 _RUN = _library.HOST_WORK(_run)

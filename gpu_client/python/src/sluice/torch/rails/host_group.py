@@ -23,18 +23,18 @@ class HostGroup:
         self.ranks: int = group.size()
 
     def all_reduce(self, tensor: torch.Tensor, op: Any) -> None:
-        self._of_torch().allreduce([tensor], _with_operator(c10d.AllreduceOptions(), op)).wait()
+        self._run("allreduce", [tensor], _with_operator(c10d.AllreduceOptions(), op))
 
     def reduce_scatter(self, part: torch.Tensor, whole: torch.Tensor, op: Any) -> None:
-        self._of_torch()._reduce_scatter_base(part, whole, _with_operator(c10d.ReduceScatterOptions(), op)).wait()
+        self._run("_reduce_scatter_base", part, whole, _with_operator(c10d.ReduceScatterOptions(), op))
 
     def all_gather(self, whole: torch.Tensor, part: torch.Tensor) -> None:
-        self._of_torch()._allgather_base(whole, part, c10d.AllgatherOptions()).wait()
+        self._run("_allgather_base", whole, part, c10d.AllgatherOptions())
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> None:
         options = c10d.BroadcastOptions()
         options.rootRank = root
-        self._of_torch().broadcast([tensor], options).wait()
+        self._run("broadcast", [tensor], options)
 
     def close(self) -> None:
         """Later collectives raise DistBackendError. May be called again, by any thread."""
@@ -49,10 +49,11 @@ class HostGroup:
         if group is not None:
             end(group)
 
-    def _of_torch(self) -> Any:
-        if (group := self._group) is None:
+    def _run(self, name: str, *arguments: Any) -> None:
+        group = self._group  # which must live until the end of the wait, also if another thread ends it
+        if group is None:
             raise dist.DistBackendError("the group of the host's ranks was destroyed")
-        return group
+        getattr(group, name)(*arguments).wait()
 
 
 def _with_operator(options: Any, op: Any) -> Any:

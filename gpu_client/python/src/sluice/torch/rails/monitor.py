@@ -132,6 +132,13 @@ class Monitor:
             return error
         return self._fail(error) if has_failed else error  # of the operation only, such as a finding
 
+    def finish(self, seconds: float) -> bool:
+        """Waits at most so long for what the stream has. Returns whether that has ended without a failure."""
+        event, deadline = self._device.record(self._stream), time.monotonic() + seconds
+        while self._failure is None and not event.query() and time.monotonic() < deadline:
+            time.sleep(_CHECK_INTERVAL_S / 100)
+        return self._failure is None and bool(event.query())
+
     def stop(self) -> None:
         """No failure after this is one. Drops what refers to the stream, which ends with its last reference."""
         self._is_stopped.set()

@@ -19,6 +19,7 @@ from .layout import Rail
 from .monitor import Monitor, SteppedOperation
 
 LEAST_BYTES = 1 << 16  # of a collective of several hosts; a smaller one takes fewer steps in a session of all ranks
+_LINGER_S = 5.0  # of close(), as by default of a session
 _OPERATORS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 
 
@@ -162,13 +163,17 @@ class RailedSession:
         self._monitor.abort(reason)
 
     def close(self) -> None:
-        """Leaves the sessions and destroys the host's group."""
+        """Leaves the sessions and destroys the host's group. Waits for collectives as Session.close()."""
+        has_finished = self._monitor.finish(_LINGER_S)
         self._monitor.stop()
         for session in (self._session, self._whole):
             if session is not None:
                 with suppress(Error):
                     session.close()
-        self._stage.close()
+        if has_finished:
+            self._stage.close()
+        else:  # it could wait for ever
+            self._group.abort()
         while self._close_callbacks:
             self._close_callbacks.pop()()
 
