@@ -16,6 +16,7 @@
 #include "gpu_client/api/credential_options.h"
 #include "gpu_client/api/sized_struct.h"
 #include "gpu_client/engine/join/lane_settings.h"
+#include "gpu_client/local/host_agreement.h"
 #include "wire/messages.h"
 #include "wire/view.h"
 
@@ -131,7 +132,11 @@ Result<engine::ColocationOptions> read_colocation(const sluice_options& o) {
   return out;
 }
 
-Result<engine::HostSharing> read_hosts_variable() {
+// Reads SLUICE_HOSTS, and checks SLUICE_HOST_ID.
+Result<engine::HostSharing> read_host_variables() {
+  if (const size_t bytes = local::this_host_name().size(); bytes > local::kMaxHostName)
+    return invalid("variable SLUICE_HOST_ID: " + std::to_string(bytes) + " bytes; expected at most " +
+                   std::to_string(local::kMaxHostName));
   const std::string value = variable_or("SLUICE_HOSTS", "auto");
   if (value == "auto") return engine::HostSharing::kAuto;
   if (value == "exact") return engine::HostSharing::kExact;
@@ -197,7 +202,7 @@ Result<engine::SessionOptions> read_options(const sluice_options& caller_options
   if (auto checked = check_numbers(o); !checked) return tl::unexpected(checked.error());
   auto colocation = read_colocation(o);
   if (!colocation) return tl::unexpected(colocation.error());
-  const auto host_sharing = read_hosts_variable();
+  const auto host_sharing = read_host_variables();
   if (!host_sharing) return tl::unexpected(host_sharing.error());
   const bool needs_pool = *host_sharing == engine::HostSharing::kOff && !can_run_without_pool(*colocation);
   auto pool = o.reducers != nullptr ? config::read_pool(o.reducers) : discover_pool(needs_pool);

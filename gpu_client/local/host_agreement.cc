@@ -27,7 +27,7 @@ namespace {
 
 constexpr uint8_t kHostsRound = 0;
 constexpr uint8_t kMemoryRound = 3;  // 1 and 2 belong to the agreement on co-located reducers
-constexpr size_t kMaxHostName = 64;
+constexpr uint8_t kRailsRound = 4;
 
 // Round 3: kOk, or why the ranks of this host cannot share memory.
 struct MemoryOutcome {
@@ -66,10 +66,7 @@ std::string namespace_id(const std::string& kind) {
 // the ranks use neither names in them nor each other's process ids.
 Result<HostInfo> this_host() {
   HostInfo info;
-  const char* const name = std::getenv("SLUICE_HOST_ID");
-  info.name = name != nullptr ? name : "";
-  if (info.name.size() > kMaxHostName)
-    return invalid("variable SLUICE_HOST_ID: more than " + std::to_string(kMaxHostName) + " characters");
+  info.name = this_host_name();
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   const std::string network = namespace_id("net");
@@ -181,6 +178,11 @@ Result<std::optional<config::Endpoint>> meeting_point_at_pool(const engine::Join
 }
 
 }  // namespace
+
+std::string this_host_name() {
+  const char* const name = std::getenv("SLUICE_HOST_ID");
+  return name != nullptr ? name : "";
+}
 
 Result<HostAgreement> HostAgreement::reach(const engine::SessionOptions& session) {
   const engine::JoinOptions& options = session.join;
@@ -327,6 +329,12 @@ Result<bool> HostAgreement::conclude(const Result<void>& met) {
 }
 
 // Says once why ranks of one host do not share its memory, where nobody has asked for that.
+Result<void> HostAgreement::confirm() {
+  auto all = gather_->gather(kRailsRound, {}, time_left());
+  if (!all) return tl::unexpected(name_rank0(all.error()));
+  return {};
+}
+
 void HostAgreement::log_obstacle() const {
   if (options_->identity.rank != 0 || !wants_shared_memory() || shares_memory()) return;
   const std::string what = "no host shares memory, so each rank sends its data: ";

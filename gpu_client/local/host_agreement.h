@@ -1,7 +1,7 @@
 // Class HostAgreement makes all ranks of a session agree on which of them share a host, before any of them
 // joins. It uses GATHER at the dedicated reducer with the least id, or without one at rank 0's reducer
-// (protocol.md section 5, rounds 0 and 3). Without dedicated reducers, it also finds a meeting point for each
-// rail: a reducer in the process of the rail's first member.
+// (protocol.md section 5, rounds 0, 3 and 4). Without dedicated reducers, it also finds a meeting point for
+// each rail: a reducer in the process of the rail's first member.
 #pragma once
 
 #include <array>
@@ -19,6 +19,10 @@
 
 namespace sluice::local {
 
+inline constexpr size_t kMaxHostName = 64;  // bytes
+// SLUICE_HOST_ID, or nothing.
+[[nodiscard]] std::string this_host_name();
+
 // What a rank tells the others in round 0. Ranks with equal `host` can share memory.
 struct HostInfo {
   static constexpr bool kMayGrow = true;
@@ -29,7 +33,8 @@ struct HostInfo {
   uint8_t device_memory = 0;                  // 1: its network cards shall access its GPU's memory
   uint8_t exact = 0;                          // 1: HostSharing::kExact
   static void visit(auto& m, auto& v) {
-    v(m.host), v(m.machine), v.text(m.name, 64), v.text(m.address, 46), v(m.port), v(m.device_memory);
+    v(m.host), v(m.machine), v.text(m.name, kMaxHostName), v.text(m.address, 46), v(m.port),
+        v(m.device_memory);
     v(m.exact);
   }
 };
@@ -54,6 +59,10 @@ class HostAgreement {
   // logged: then no host shares memory. Errors: that of this rank, if it is about the ranks and not about its
   // host, which the others are told; those of GATHER.
   [[nodiscard]] Result<bool> conclude(const Result<void>& met);
+
+  // Tells the other ranks, on all hosts, that this one has joined its rails, and blocks until all have. Then
+  // it succeeds on all ranks, whatever they do next. Errors: those of GATHER.
+  [[nodiscard]] Result<void> confirm();
 
   // Until the session begins, each rank learns at once of the end of another one. Readable if one has ended;
   // why_ended() then says why.

@@ -250,8 +250,8 @@ Nanos LocalSession::idle(Nanos now, Nanos idle_since, Nanos deadline, Sleeper sl
 engine::SessionStats LocalSession::stats() {
   engine::SessionStats s;
   const Stage::Counters& counters = stage_->counters();
-  s.operations = counters.operations.load(std::memory_order_relaxed) +
-                 empty_operations_.load(std::memory_order_relaxed) - operations_before_;
+  s.operations =
+      counters.operations.load(std::memory_order_relaxed) + empty_operations_.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < rails_.size(); ++i) {
     if (rails_[i] == nullptr) continue;
     const engine::SessionStats r = rails_[i]->stats();
@@ -312,11 +312,17 @@ Status LocalSession::close(Nanos deadline) {
                 Errc::kAborted);
   // Before the rails, which linger: a rank of this host that calls another operation waits for this one.
   watch_->leave();
+  // All rails say so before the first one lingers: members of the others wait for this rank too.
+  if (deadline == engine::kNoDeadline) deadline = monotonic_now() + options_.linger;
+  for (const auto& rail : rails_) {
+    if (rail != nullptr) rail->leave();
+  }
   Status rails_closed;
   for (const auto& rail : rails_) {
     if (rail == nullptr) continue;
     const Status closed = rail->close(deadline);
-    if (rails_closed.ok()) rails_closed = closed;
+    // That others called on after this rank had left is their error; this one has all its results.
+    if (rails_closed.ok() && closed != Errc::kRankLeft) rails_closed = closed;
   }
   if (ended == Errc::kOk && is_recorded_.load(std::memory_order_relaxed))
     blackbox_.record(blackbox::EventKind::kRankLeft);

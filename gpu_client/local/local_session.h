@@ -90,7 +90,6 @@ class LocalSession final : public engine::CollectiveSession {
   // local_session_create.cc
   [[nodiscard]] Result<void> meet_host(Nanos timeout, int end_fd = -1);
   [[nodiscard]] Result<void> begin(Segment segment);
-  [[nodiscard]] Result<void> confirm(Nanos deadline);
   [[nodiscard]] tl::unexpected<Error> record_failure(const Error& error);
   void begin_records();
 
@@ -139,7 +138,6 @@ class LocalSession final : public engine::CollectiveSession {
   [[nodiscard]] std::string describe(const Stage::Mismatch& mismatch) const;
   [[nodiscard]] std::string describe_oldest() const;
   [[nodiscard]] std::string describe_missing() const;
-  [[nodiscard]] std::string describe_host(uint32_t host) const;
   // The rank that serves the rail on a host.
   [[nodiscard]] Rank rail_member(uint32_t rail, uint32_t host) const {
     return topology_.ranks_of[host][topology_.server_of(rail, host)];
@@ -171,7 +169,6 @@ class LocalSession final : public engine::CollectiveSession {
   std::mutex submission_;  // guards the table's open(), find() and release()
   bool closing_ = false;   // guarded by submission_
   std::atomic<uint64_t> empty_operations_{0};
-  uint64_t operations_before_ = 0;  // of confirm(), which are none of the caller's
 
   // Each flag below is paired with another variable, as in engine::ProgressThread: one side stores the flag
   // and then loads the variable, the other side the reverse, all sequentially consistent.

@@ -6,6 +6,7 @@
 
 #include "blackbox/process_dump.h"
 #include "core/clock.h"
+#include "gpu_client/engine/base/peer_error.h"
 #include "gpu_client/engine/base/thread.h"
 #include "gpu_client/engine/trace/bit_record_observer.h"
 #include "gpu_client/local/host_agreement.h"
@@ -18,6 +19,13 @@ namespace {
 // Ranks that have agreed on their hosts come at once. Whoever does not come cannot, and the others must have
 // time left to hear of it.
 constexpr Nanos kLongestMeeting = 30 * kSecond;
+
+// Of ranks that have no meeting point, or may not use it.
+std::string remedy_for_several_hosts(const engine::ColocationOptions& colocation) {
+  return colocation.mode == engine::ColocationMode::kOff && !colocation.rendezvous.host.empty()
+             ? "SLUICE_REDUCERS, or SLUICE_COLOCATED=auto"
+             : "SLUICE_REDUCERS, or SLUICE_RENDEZVOUS=host:port of rank 0";
+}
 
 }  // namespace
 
@@ -49,13 +57,16 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create(const engine::Session
     return nullptr;
   }
   Result<void> done;
-  if (session->topology_.hosts() > 1) done = session->join_rails(agreement);
-  // As long as the last rank may wait for its verdict.
-  if (done) done = session->confirm(agreement.deadline() + engine::kVerdictGrace);
+  if (session->topology_.hosts() > 1) {
+    done = session->join_rails(agreement);
+    if (done) done = agreement.confirm();
+  }
+  // From here on all ranks succeed. An end that comes meanwhile is one of the session.
   if (done) {
     session->begin_records();
     return session;
   }
+  session->end_for_all(done.error().code, done.error().text, engine::code_for_peer(done.error().code));
   const Error error{session->code(), session->reason()};
   agreement.give_up({error.code, session->reason_for_others()});
   return session->record_failure(error);
@@ -69,6 +80,8 @@ Result<void> LocalSession::meet_host(Nanos timeout, int end_fd) {
                                          ? Geometry::of_one_host(ranks)
                                          : Geometry::of_several_hosts(ranks, topology_.rails),
                          .timeout = timeout,
+                         .host_name = this_host_name(),
+                         .remedy = end_fd >= 0 ? "" : remedy_for_several_hosts(join.colocation),
                          .interrupt_fd = end_fd,
                          .may_fail = end_fd >= 0};
   return meet(join.identity, plan, [this](Segment segment) { return begin(std::move(segment)); });
@@ -87,30 +100,6 @@ Result<void> LocalSession::begin(Segment segment) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return watch_begun_.has_value(); });
   return *watch_begun_;
-}
-
-// An operation of all ranks: succeeds only if all have joined their rails and know the agreement. For the
-// caller there is no such operation.
-Result<void> LocalSession::confirm(Nanos deadline) {
-  uint8_t byte = 0;
-  engine::OpRequest request{.send = reinterpret_cast<std::byte*>(&byte),
-                            .recv = reinterpret_cast<std::byte*>(&byte),
-                            .count = 1,
-                            .dtype = wire::DType::kU8};
-  uint64_t handle = 0;
-  Status status = submit(request, handle);
-  if (status.ok()) {
-    status = wait(handle, deadline);
-    if (status == Errc::kTimeout) end_for_all(Errc::kJoinTimeout, describe_missing(), Errc::kJoinTimeout);
-  }
-  if (status.ok()) {
-    operations_before_ = stage_->counters().operations.load(std::memory_order_relaxed);
-    table_->number_next(0);
-    stall_meter_.forget();
-    return {};
-  }
-  end_by_own_failure(status.code(), "the session could not begin");  // unless it has ended
-  return fail(code(), reason());
 }
 
 tl::unexpected<Error> LocalSession::record_failure(const Error& error) {

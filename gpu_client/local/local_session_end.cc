@@ -194,7 +194,12 @@ std::string LocalSession::describe_oldest() const {
 std::string LocalSession::describe_missing() const {
   uint32_t first = 0;
   const uint32_t missing = stage_->count_missing(first, [](uint32_t) { return true; });
-  std::string out = "operation exceeded its time limit";
+  std::string out = "an operation timed out";
+  if (const engine::Operation* const o = stage_->oldest(); o != nullptr) {
+    const engine::OpRequest& r = o->request;
+    out = "operation " + std::to_string(o->op_id) + " (" + std::string(wire::to_string(r.kind)) + " of " +
+          std::to_string(r.count) + " " + std::string(wire::to_string(r.dtype)) + ") timed out";
+  }
   if (missing > 0) {
     out += "; waiting for " + std::to_string(missing) + (missing == 1 ? " rank" : " ranks") +
            ", the first is " + name_of(first);
@@ -205,20 +210,12 @@ std::string LocalSession::describe_missing() const {
   if (waiting.missing_ranks > 0) {
     out += "; waiting for " + std::to_string(waiting.missing_ranks) +
            (waiting.missing_ranks == 1 ? " host" : " hosts") + ", the first is that of " +
-           describe_host(waiting.first_rank);
+           name_ranks(topology_.ranks_of[waiting.first_rank]);
   } else if (topology_.hosts() > 1) {
-    out += "; all ranks of this host have come to it";
+    out += "; " + name_ranks(topology_.ranks_of[host_]) +
+           (topology_.local_ranks(host_) == 1 ? " has" : " have") + " come to it and " +
+           (topology_.local_ranks(host_) == 1 ? "waits" : "wait") + " for other hosts";
   }
-  return out;
-}
-
-std::string LocalSession::describe_host(uint32_t host) const {
-  constexpr size_t kMost = 8;
-  const std::vector<Rank>& ranks = topology_.ranks_of[host];
-  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i)
-    out += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  if (ranks.size() > kMost) out += " and " + std::to_string(ranks.size() - kMost) + " more";
   return out;
 }
 

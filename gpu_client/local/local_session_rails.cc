@@ -94,6 +94,11 @@ engine::SessionOptions LocalSession::rail_options(uint32_t rail) {
   o.op_timeout = 0;     // this session has one of its own
   o.observers.clear();  // the same
   o.inflight_limit = &stage_->rail_limit();
+  // Without an open operation nothing else wakes whoever makes progress, or the thread that watches.
+  o.on_ended = [this] {
+    stage_->wake();
+    stage_->wake_watch();
+  };
   return o;
 }
 

@@ -52,15 +52,6 @@ std::string rank_name(Rank rank) {
   return "rank " + std::to_string(rank);
 }
 
-std::string rank_list(const std::vector<Rank>& ranks) {
-  constexpr size_t kMost = 8;
-  std::string out = ranks.size() == 1 ? "rank" : "ranks";
-  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i)
-    out += (i == 0 ? " " : ", ") + std::to_string(ranks[i]);
-  if (ranks.size() > kMost) out += " and " + std::to_string(ranks.size() - kMost) + " more";
-  return out;
-}
-
 // The error of a rank whose leader has not proved the token, so may be a stranger. It may have given up, by
 // time; of this process are errors of the system.
 Error unproved(const MeetingPlan& plan, Error error) {
@@ -135,18 +126,20 @@ class Leader {
 
   // Once, because strangers may come often.
   void log_refused() const {
-    if (refused_ == 0) return;
-    engine::SessionLog(identity_.session, identity_.rank)
-        .warn("refused " + std::to_string(refused_) + (refused_ == 1 ? " connection" : " connections") +
-              " at the socket of this session that did not prove the job token");
+    const auto log = [this](size_t count, const std::string& what) {
+      if (count == 0) return;
+      engine::SessionLog(identity_.session, identity_.rank)
+          .warn("refused " + std::to_string(count) + (count == 1 ? " connection " : " connections ") + what);
+    };
+    log(refused_, "at the socket of this session that did not prove the job token");
+    log(refused_others_, "of other users at the socket of this session, the first of process " +
+                             std::to_string(other_user_.id) + " of user " + std::to_string(other_user_.user));
   }
 
   void accept(Socket socket) {
     const PeerProcess process = peer_of(socket);
     if (process.user != ::geteuid()) {
-      engine::SessionLog(identity_.session, identity_.rank)
-          .warn("refused process " + std::to_string(process.id) + " of user " + std::to_string(process.user) +
-                " at the socket of this session");
+      if (refused_others_++ == 0) other_user_ = process;
       return;
     }
     if (members_.size() >= expected_.size() + kMaxStrangers) {
@@ -223,6 +216,11 @@ class Leader {
                                        " ranks, " + rank_name(identity_.rank) + " expects " +
                                        std::to_string(identity_.ranks));
     }
+    if (m.hello.host_name != plan_.host_name) {
+      return fail(Errc::kMismatch, rank_name(m.hello.rank) + " has another SLUICE_HOST_ID than " +
+                                       rank_name(identity_.rank) + "; ranks on several hosts need " +
+                                       plan_.remedy);
+    }
     const auto is_same = [&](const Member& other) {
       return &other != &m && other.state >= State::kArrived && other.hello.rank == m.hello.rank;
     };
@@ -246,10 +244,8 @@ class Leader {
       if (rank != identity_.rank && std::ranges::none_of(members_, is_rank)) missing.push_back(rank);
     }
     std::string text =
-        rank_list(missing) + " of " + std::to_string(identity_.ranks) + " did not join on this host";
-    if (plan_.topology.hosts() == 1) {
-      text += "; for ranks on several hosts set SLUICE_REDUCERS, or SLUICE_RENDEZVOUS=host:port of rank 0";
-    }
+        name_ranks(missing) + " of " + std::to_string(identity_.ranks) + " did not join on this host";
+    if (!plan_.remedy.empty()) text += "; for ranks on several hosts set " + plan_.remedy;
     return {.code = Errc::kJoinTimeout, .text = std::move(text)};
   }
 
@@ -297,7 +293,9 @@ class Leader {
   Socket listener_;
   const Nanos deadline_;
   std::vector<Member> members_;
-  size_t refused_ = 0;  // connections of this user without a proof
+  size_t refused_ = 0;         // connections of this user without a proof
+  size_t refused_others_ = 0;  // connections of other users
+  PeerProcess other_user_{};   // of the first
 };
 
 // A rank that is not the leader.
@@ -334,7 +332,8 @@ class Follower {
     const LocalHello hello{.rank = identity_.rank,
                            .ranks = identity_.ranks,
                            .has_token = identity_.token ? uint8_t{1} : uint8_t{0},
-                           .nonce = *nonce};
+                           .nonce = *nonce,
+                           .host_name = plan_.host_name};
     LocalChallenge challenge;
     SLUICE_RETURN_IF_ERROR(send(hello));
     SLUICE_RETURN_IF_ERROR(receive(challenge));

@@ -30,6 +30,10 @@ struct MeetingPlan {
   const Topology& topology;
   Geometry geometry;
   Nanos timeout;
+  // Equal on all ranks. Where no meeting point of several hosts is known, only this shows that they are
+  // several.
+  std::string host_name{};
+  std::string remedy{};   // what ranks on several hosts need instead; for messages
   int interrupt_fd = -1;  // readable: the ranks need not meet any more
   // Where the ranks can do without meeting: whatever a leader says or does that has not proved the token is
   // kUnauthenticated or kJoinTimeout.

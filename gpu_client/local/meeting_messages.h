@@ -34,7 +34,10 @@ struct LocalHello {
   uint32_t rank = 0, ranks = 0;
   uint8_t has_token = 0;
   wire::Nonce nonce{};
-  static void visit(auto& m, auto& v) { v(m.version), v(m.rank), v(m.ranks), v(m.has_token), v(m.nonce); }
+  std::string host_name{};  // SLUICE_HOST_ID
+  static void visit(auto& m, auto& v) {
+    v(m.version), v(m.rank), v(m.ranks), v(m.has_token), v(m.nonce), v.text(m.host_name, 64);
+  }
 };
 
 struct LocalChallenge {

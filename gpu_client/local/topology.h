@@ -8,11 +8,22 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/ids.h"
 
 namespace sluice::local {
+
+// "rank 3", or "ranks 2, 3".
+[[nodiscard]] inline std::string name_ranks(const std::vector<Rank>& ranks) {
+  constexpr size_t kMost = 8;
+  std::string out = ranks.size() == 1 ? "rank" : "ranks";
+  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i)
+    out += (i == 0 ? " " : ", ") + std::to_string(ranks[i]);
+  if (ranks.size() > kMost) out += " and " + std::to_string(ranks.size() - kMost) + " more";
+  return out;
+}
 
 struct Topology {
   std::vector<uint32_t> host_of;            // by rank; hosts are numbered by their first ranks

@@ -49,6 +49,34 @@ TEST_F(LocalFailure, SluiceHostsOffRequiresReducers) {
             "variable SLUICE_HOSTS: \"yes\": expected auto, exact or off");
 }
 
+// In bytes, also where each rank is on its own, and before anything connects.
+TEST_F(LocalFailure, ANameOfAHostIsChecked) {
+  std::array<char, 200> error{};
+  const auto check = [&](const std::string& name) {
+    ::setenv("SLUICE_HOST_ID", name.c_str(), 1);
+    const sluice_options o = options_for(0, 2);
+    const sluice_status status = sluice_options_check(&o, error.data(), error.size());
+    ::unsetenv("SLUICE_HOST_ID");
+    return status;
+  };
+  EXPECT_EQ(check(std::string(64, 'x')), SLUICE_OK);
+  EXPECT_EQ(check(std::string(65, 'x')), SLUICE_INVALID_ARGUMENT);
+  EXPECT_STREQ(error.data(), "variable SLUICE_HOST_ID: 65 bytes; expected at most 64");
+}
+
+// Ranks that are not on one host, and have a meeting point that they shall not use.
+TEST_F(LocalFailure, AMeetingPointThatIsNotUsedIsNotTheRemedy) {
+  ::setenv("SLUICE_COLOCATED", "off", 1);
+  sluice_options o = options_for(0, 2);
+  o.reducers = "none";
+  o.rendezvous = "127.0.0.1:1";
+  o.join_timeout_ms = 300;
+  EXPECT_EQ(create_session(o).error,
+            "rank 1 of 2 did not join on this host; for ranks on several hosts set SLUICE_REDUCERS, or "
+            "SLUICE_COLOCATED=auto");
+  ::unsetenv("SLUICE_COLOCATED");
+}
+
 TEST_F(LocalFailure, RanksThatDisagreeOnTheirNumberAreNamed) {
   each_rank(2, [&](uint32_t rank) {
     const Created c = create_session(options_for(rank, 2 + rank));
@@ -232,7 +260,7 @@ TEST_F(LocalFailure, AnOperationTimesOutAndNamesWhoIsMissing) {
       EXPECT_TRUE(eventually([&] { return !reason_of(c.session).empty(); }));
     }
     EXPECT_EQ(reason_of(c.session),
-              "operation exceeded its time limit; waiting for 1 rank, the first is rank 1");
+              "operation 0 (allreduce of 100 f32) timed out; waiting for 1 rank, the first is rank 1");
     EXPECT_EQ(sluice_session_close(c.session), SLUICE_TIMEOUT);
   });
 }

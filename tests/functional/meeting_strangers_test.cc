@@ -71,6 +71,44 @@ TEST_F(MeetingStrangers, OfAnotherUserAreRefused) {
   ::close(pipe[1]);
 }
 
+// They are counted too: another user must not fill this one's log.
+TEST_F(MeetingStrangers, OfAnotherUserCauseOneLine) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root: to become another user";
+  const std::string name = socket_of(options_for(1, 2));
+  const pid_t other = ::fork();
+  if (other == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::setuid(65534) != 0) ::_exit(2);
+    int refused = 0;
+    const bool done = eventually([&] {
+      auto socket = local::connect_at(name);
+      if (!socket) return false;
+      // The leader closes it.
+      return !local::wait_for_packet(*socket, monotonic_now() + 20 * kSecond) && ++refused == 100;
+    });
+    ::_exit(done ? 0 : 3);
+  }
+  ::testing::internal::CaptureStderr();
+  std::thread leader([this] {
+    const Created c = create_session(options_for(0, 2));
+    EXPECT_EQ(c.status, SLUICE_OK) << c.error;
+    sluice_session_close(c.session);
+  });
+  int exited = 0;
+  ::waitpid(other, &exited, 0);
+  EXPECT_EQ(exited, 0);
+  const Created c = create_session(options_for(1, 2));
+  EXPECT_EQ(c.status, SLUICE_OK) << c.error;
+  leader.join();
+  sluice_session_close(c.session);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, ::testing::HasSubstr(
+                       "refused 100 connections of other users at the socket of this session, the first "
+                       "of process " +
+                       std::to_string(other) + " of user 65534"));
+  EXPECT_EQ(log.find("refused"), log.rfind("refused")) << log;
+}
+
 // One line, however many come.
 TEST_F(MeetingStrangers, AreCountedInTheLog) {
   ::testing::internal::CaptureStderr();

@@ -182,8 +182,9 @@ TEST_F(RailsFailure, AnOperationTimesOutAndNamesTheRanksOfTheHostThatIsMissing) 
                 SLUICE_TIMEOUT);
     }
     EXPECT_TRUE(eventually([&] { return !reason_of(c.session).empty(); }));
-    EXPECT_THAT(reason_of(c.session), ::testing::HasSubstr("operation exceeded its time limit; waiting for 1 "
-                                                           "host, the first is that of ranks 2, 3"));
+    EXPECT_THAT(reason_of(c.session),
+                ::testing::HasSubstr("operation 0 (allreduce of 100 f32) timed out; waiting for 1 "
+                                     "host, the first is that of ranks 2, 3"));
     EXPECT_EQ(sluice_session_close(c.session), SLUICE_TIMEOUT);
     return 0;
   };

@@ -115,9 +115,6 @@ class OpTable {
   // unequal parts only, and may then throw std::bad_alloc.
   [[nodiscard]] std::optional<uint32_t> open(const OpRequest& request);
 
-  // The number of the next operation, which is 0 at first.
-  void number_next(uint32_t op_id) noexcept { next_op_id_ = op_id; }
-
   // The handle of an open operation: index and generation in one word, never 0.
   [[nodiscard]] uint64_t handle_of(uint32_t index) const noexcept;
   // Returns kNoOperation for a handle that was released or never existed.

@@ -38,12 +38,6 @@ class StallMeter {
     return true;
   }
 
-  // Without any stall again, while no operation is open.
-  void forget() noexcept {
-    since_.store(0, std::memory_order_seq_cst);
-    longest_.store(0, std::memory_order_relaxed);
-  }
-
   // With the values of the caller's time, because the loop may sleep.
   [[nodiscard]] Nanos longest(uint64_t chunk, bool open, Nanos now) const noexcept {
     const Nanos ended = longest_.load(std::memory_order_relaxed);

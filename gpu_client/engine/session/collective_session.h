@@ -101,6 +101,9 @@ class CollectiveSession {
   // Reverts one registration of either kind. Returns kInvalidArgument when the range is not registered.
   [[nodiscard]] virtual Status deregister_memory(std::span<std::byte> bytes) = 0;
 
+  // Before close(), for one of several sessions that are closed together: if no operation is open, the other
+  // ranks learn now that this one leaves. Does not wait. Only close() may follow.
+  virtual void leave() noexcept {}
   // Waits for the open operations, leaves the session and closes it, within the linger time or until
   // `deadline`. Returns kTimeout when the time did not suffice, or the code with which the session ended
   // before. No other call may be in progress or follow.

@@ -328,6 +328,21 @@ Result<void> Session::register_device_memory(std::span<std::byte> bytes,
   return memory_.add_device(bytes, dmabuf);
 }
 
+void Session::leave() noexcept {
+  {
+    const std::lock_guard lock(submission_);
+    closing_ = true;
+  }
+  if (table_->open_count() == 0 && end_latch_.code() == Errc::kOk) say_leaving();
+}
+
+void Session::say_leaving() noexcept {
+  if (leaving_.exchange(true, std::memory_order_acq_rel)) return;
+  blackbox_.record(blackbox::EventKind::kRankLeft);
+  progress_loop_->leave();
+  monitor_->leave(monitor_id_);
+}
+
 Status Session::close(Nanos deadline) {
   {
     const std::lock_guard lock(submission_);
@@ -337,10 +352,7 @@ Status Session::close(Nanos deadline) {
   const auto failed = [this] { return end_latch_.code() != Errc::kOk; };
   bool in_time = progress_thread_->wait([&] { return table_->open_count() == 0 || failed(); }, deadline);
   if (!failed()) {
-    leaving_.store(true, std::memory_order_release);
-    blackbox_.record(blackbox::EventKind::kRankLeft);
-    progress_loop_->leave();
-    monitor_->leave(monitor_id_);
+    say_leaving();
     const auto left = [&] { return left_.load(std::memory_order_seq_cst) || failed(); };
     in_time = progress_thread_->wait(left, deadline) && in_time;
   }

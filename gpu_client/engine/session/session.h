@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -49,6 +50,8 @@ struct SessionOptions {
   Nanos op_timeout = 0;  // 0: none
   Nanos linger = 5 * kSecond;
   SharedInflightLimit* inflight_limit = nullptr;  // of the sessions on the same links; outlives the session
+  // Called once, when the session has ended: on any thread, which must not wait. May be empty.
+  std::function<void()> on_ended;
   // Besides those for SLUICE_TRACE and SLUICE_BITS, and called before them. Each costs time for every chunk.
   OperationObservers observers;
 };
@@ -104,6 +107,7 @@ class Session final : public CollectiveSession,
 
   [[nodiscard]] Status close(Nanos deadline) override;
   [[nodiscard]] Status close() { return close(kNoDeadline); }  // within the linger time
+  void leave() noexcept override;
 
   void abort(Errc code, const std::string& reason) noexcept override {
     end_for_all(code, inward(reason), code);
@@ -120,6 +124,7 @@ class Session final : public CollectiveSession,
   [[nodiscard]] std::string outward(const std::string& text) const;
   [[nodiscard]] std::string inward(const std::string& text) const noexcept;
   void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;
+  void say_leaving() noexcept;
   [[nodiscard]] Result<void> begin(Membership& membership);
   // After a begin() that failed: tells the other ranks, which have joined.
   void abandon(Membership& membership, const Error& error) noexcept;
@@ -158,7 +163,8 @@ class Session final : public CollectiveSession,
   void post_to_recovery(F&& event) noexcept;
   [[nodiscard]] std::string describe(const SchedulerFailure& end) const;
   void end_session(Errc code, std::string text) noexcept;
-  // After end_latch_.set(): records the reason that the latch holds. `rank`: at fault, or wire::kNoRank.
+  // After end_latch_.set(): records the reason that the latch holds, and tells the owner. `rank`: at fault,
+  // or wire::kNoRank.
   void record_end(Rank rank) noexcept;
 
   const SessionOptions options_;

@@ -52,6 +52,7 @@ void Session::record_end(Rank rank) noexcept {
   }
   blackbox_.record(blackbox::EventKind::kEnded, {.peer = rank, .code = code}, text);
   if (code != Errc::kClosed) dump_.request("a session failed");
+  if (options_.on_ended) options_.on_ended();
 }
 
 void Session::end_session(Errc code, std::string text) noexcept {

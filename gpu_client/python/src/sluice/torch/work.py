@@ -16,6 +16,8 @@ from .offload import Started
 from .releases import ReferencedWork, untraced
 from .timeouts import of_call
 
+_REASON_TIME_S = 0.5  # after the time limit, for the session to end and say which rank is late
+
 
 @untraced
 class SessionWork(ReferencedWork):
@@ -39,9 +41,10 @@ class SessionWork(ReferencedWork):
         self._is_used()
         limit = timeout if of_call(timeout) > timedelta() else self._default_timeout
         deadline = time.monotonic() + limit.total_seconds()
+        grace = _REASON_TIME_S if limit == self._default_timeout else 0.0  # the session has the same limit
         try:
             for request in self._requests:
-                request.wait(max(0.0, deadline - time.monotonic()))
+                request.wait(max(0.0, deadline + grace - time.monotonic()))
         except Timeout as error:  # with the words of gloo, by which programs recognize it
             waited = min(limit.total_seconds(), limit.total_seconds() + time.monotonic() - deadline)
             raise dist.DistBackendError(f"backend sluice: Timed out after {waited:.3g} s, the group's limit is {limit.total_seconds():g} s: {error}") from error
