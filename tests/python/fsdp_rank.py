@@ -232,7 +232,8 @@ def with_hosts(mesh):
     """{names of the ranks' hosts: [losses and digest, bytes that this rank sent as gradients, warnings of the package]}"""
     found = {}
     for names in ("aabb", "abab", "aaaa", "aaab"):
-        with as_hosts(names) as caught, offload(model := build(mesh), "f32", reduce_in_host=True) as handle:
+        how = {"options": sluice.torch.Options(reduce_in_host=True)} if names == "aabb" else {"reduce_in_host": True}
+        with as_hosts(names) as caught, offload(model := build(mesh), "f32", **how) as handle:
             found[names] = [train(model), [each.stats().payload_bytes_out for each in handle.sessions[:1]],
                             [str(each.message) for each in caught if "fsdp.offload" in str(each.message)]]
     return found

@@ -1,9 +1,10 @@
-"""usage: torch_rails_rank.py collectives|wires|decisions|cycles|exits|lost|in_motion|overdue HOSTS: collectives of the backend "sluice" whose hosts
+"""usage: torch_rails_rank.py collectives|wires|decisions|cycles|exits|unable|lost|in_motion|overdue HOSTS: collectives of the backend "sluice" whose hosts
 reduce first, on host streams.
 
 HOSTS has the letter of each rank's host, such as aabb. collectives: checks all against sums in f64, and trains. wires: prints what travels in fewer
 bits. decisions: prints where hosts do not reduce first, and why. cycles: prints what groups that are gone leave. exits: ends without a goodbye to
-torch. lost, in_motion, overdue: rank 1 is killed beside a collective or within one, or does not call, and the others print what they are told."""
+torch. unable, lost, in_motion, overdue: rank 1 cannot begin a collective, is killed beside one or within one, or does not call, and the others print
+what they are told."""
 
 import faulthandler
 import hashlib
@@ -320,6 +321,24 @@ def exits():
     print(json.dumps([x.unique().tolist(), str(dist.group.WORLD.error())]), flush=True)
 
 
+def unable():
+    """Rank 1 cannot begin what the others have begun."""
+    join()
+    x = torch.ones(1_000_000)
+    dist.all_reduce(x)
+
+    def fail(*arguments, **options):
+        raise sluice.Again("too many operations")
+
+    if RANK == 1:
+        session_of_group()._session.allreduce_async = fail
+    error, _ = told_of(lambda: dist.all_reduce(x))
+    begin = time.monotonic()
+    while dist.group.WORLD.error() is None and time.monotonic() < begin + 20:
+        time.sleep(0.001)
+    leave([error, str(dist.group.WORLD.error())])
+
+
 def leave(told):
     """Prints what this rank was told, and ends without a goodbye when all ranks have been told: a rank that ends is a lost one, too."""
     print(json.dumps(told), flush=True)
@@ -394,7 +413,7 @@ def main():
     STREAMED["cpu"] = HostDevice
     if "LEAST_BYTES" in os.environ:
         railed_session.LEAST_BYTES = int(os.environ["LEAST_BYTES"])
-    {"collectives": collectives, "wires": wires, "decisions": decisions, "cycles": cycles, "exits": exits, "lost": lost, "in_motion": in_motion, "overdue": overdue}[sys.argv[1]]()
+    {"collectives": collectives, "wires": wires, "decisions": decisions, "cycles": cycles, "exits": exits, "unable": unable, "lost": lost, "in_motion": in_motion, "overdue": overdue}[sys.argv[1]]()
 
 
 HOSTS = sys.argv[2]

@@ -120,6 +120,12 @@ class TorchRails(TorchTest):
     def test_a_lost_rank_of_one_host_is_named(self):
         self.check_lost("aaa")
 
+    def test_a_rank_that_cannot_begin_a_collective_tells_why(self):
+        for number, (error, later) in enumerate(self.told(self.start_hosts("unable", "aabb"))):
+            print(number, error, "|", later)
+            self.assertIn("too many operations" if number == 1 else "rank 1 could not begin a collective: too many operations", error)
+            self.assertIn("rank 1 could not begin a collective: too many operations", later)
+
     def check_overdue(self, hosts, text):
         ranks = self.start_hosts("overdue", hosts)
         for seconds, error in self.told([ranks[0], *ranks[2:]]):

@@ -79,7 +79,7 @@ class RailedSession:
             return self._monitor.operation(None)
         whole, share = self._divided(x)
         self._monitor.run(lambda: _fill(whole, x), lambda: self._group.reduce_scatter(share, whole, _OPERATORS[op]), lambda: self._divide(share, op))
-        request = self._session.allreduce_async(share, _summed(op), stream=stream, residual=self._residual(residual, share))
+        request = self._begin(self._session.allreduce_async, share, _summed(op), stream=stream, residual=self._residual(residual, share))
         self._monitor.run(lambda: self._group.all_gather(whole, share), lambda: _empty(whole, x))
         return self._monitor.operation(request)
 
@@ -91,7 +91,7 @@ class RailedSession:
         if root != self.rank and whole.data_ptr() == x.data_ptr():  # only the root's tensor is written
             gathered = self._memory(whole)
         self._monitor.run(lambda: _fill(whole, x), lambda: self._group.reduce_scatter(share, whole, _OPERATORS[op]), lambda: self._divide(share, op))
-        request = None if self._session is None else self._session.reduce_async(share, _summed(op), root=self._host_of(root), stream=stream)
+        request = None if self._session is None else self._begin(self._session.reduce_async, share, _summed(op), root=self._host_of(root), stream=stream)
         if root in self._rail.own_host:
             self._monitor.run(lambda: self._group.all_gather(gathered, share))
         if root == self.rank:
@@ -110,7 +110,7 @@ class RailedSession:
         whole, share = self._divided(x)
         if root in own_host:
             self._monitor.run(lambda: _fill(whole, x))
-        request = self._session.broadcast_async(share, root=self._host_of(root), stream=stream)
+        request = self._begin(self._session.broadcast_async, share, root=self._host_of(root), stream=stream)
         if root not in own_host:
             self._monitor.run(lambda: self._group.all_gather(whole, share), lambda: _empty(whole, x))
         return self._monitor.operation(request)
@@ -123,7 +123,7 @@ class RailedSession:
             return self._monitor.operation(None)
         share = self._kept(self._stage.share_of(x))
         self._monitor.run(lambda: self._stage.reduce(x, share, _OPERATORS[op]), lambda: self._divide(share, op))
-        request = self._session.reduce_scatter_async(share, out, _summed(op), stream=stream, residual=self._residual(residual, share))
+        request = self._begin(self._session.reduce_scatter_async, share, out, _summed(op), stream=stream, residual=self._residual(residual, share))
         return self._monitor.operation(request)
 
     def all_gather_async(self, x: torch.Tensor, out: torch.Tensor, *, stream: Any = None) -> Operation:
@@ -134,7 +134,7 @@ class RailedSession:
             self._monitor.run(lambda: self._group.all_gather(out, x))
             return self._monitor.operation(None)
         share = self._kept(self._stage.share_of(out))
-        request = self._session.all_gather_async(x, share, stream=stream)
+        request = self._begin(self._session.all_gather_async, x, share, stream=stream)
         self._monitor.run(lambda: self._stage.gather(share, out))
         return self._monitor.operation(request)
 
@@ -198,6 +198,16 @@ class RailedSession:
         if self._whole is None:
             raise self._no_whole or Error()
         return self._whole
+
+    def _begin(self, start: Callable[..., Operation], *arguments: Any, **options: Any) -> Operation:
+        """Starts an operation of the rail. The other ranks have begun the collective, so one that cannot ends it for all."""
+        try:
+            return start(*arguments, **options)
+        except Exception as error:
+            if (failure := self._monitor.error()) is not None:
+                raise failure from error
+            self._monitor.abort(f"rank {self.rank} could not begin a collective: {error}")
+            raise
 
     def _divided(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the tensor, or memory for a longer copy that has equal shares for the ranks of the host, and this rank's share of it."""
