@@ -60,7 +60,8 @@ class LocalSession final : public engine::CollectiveSession {
   void progress() noexcept override;
   [[nodiscard]] Rank rank() const noexcept override { return options_.join.identity.rank; }
   [[nodiscard]] uint32_t ranks() const noexcept override { return options_.join.identity.ranks; }
-  [[nodiscard]] bool accepts_blocks() const noexcept override { return true; }
+  [[nodiscard]] bool accepts_blocks() const noexcept override;
+  [[nodiscard]] Sums sums() const noexcept override;
   [[nodiscard]] Nanos linger() const noexcept override { return options_.linger; }
   [[nodiscard]] Errc code() const noexcept override { return end_latch_.code(); }
   [[nodiscard]] std::string reason() const override { return end_latch_.text(); }

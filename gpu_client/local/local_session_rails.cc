@@ -68,6 +68,17 @@ Result<void> LocalSession::join_rail(uint32_t rail, HostAgreement& agreement, co
   return {};
 }
 
+// The reducers of all rails are those of one list.
+bool LocalSession::accepts_blocks() const noexcept {
+  return std::ranges::all_of(rails_,
+                             [](const auto& rail) { return rail == nullptr || rail->accepts_blocks(); });
+}
+
+engine::CollectiveSession::Sums LocalSession::sums() const noexcept {
+  if (topology_.hosts() == 1) return Sums::kOneHost;
+  return options_.host_sharing == engine::HostSharing::kExact ? Sums::kHostsExactly : Sums::kHostsConverted;
+}
+
 void LocalSession::abort_rails(Errc code, const std::string& reason) noexcept {
   if (are_rails_aborted_.exchange(true, std::memory_order_seq_cst)) return;
   for (const auto& rail : rails_) {

@@ -86,8 +86,9 @@ void Stage::begin(Piece& p, uint64_t number) const noexcept {
     p.maker = topology_.server_of(p.rail, host_);
     const wire::DType t = o.request.dtype;
     // Sums of 8 and 16 bits would be rounded at each host, overflow or saturate. Those of bf16 are rounded
-    // once more, for half the bytes.
-    p.is_wide = !wire::copies(kind) && (is_exact_ || t != wire::DType::kBf16) && wire::accumulator_of(t) != t;
+    // once more, for half the bytes, and those of converted elements, which is why they were converted.
+    const bool may_round = !is_exact_ && (t == wire::DType::kBf16 || o.request.is_converted);
+    p.is_wide = !wire::copies(kind) && !may_round && wire::accumulator_of(t) != t;
   } else if (kind == wire::Kind::kAllreduce && (ranks_ == 2 || o.bytes <= kSmallestOperation)) {
     p.maker = kEveryone;
   } else if (kind == wire::Kind::kAllreduce || kind == wire::Kind::kReduce) {

@@ -70,7 +70,7 @@ class Stage final : engine::EndListener {
   Stage(const Segment& segment, engine::OpTable& table, const Topology& topology, const Rails& rails,
         Rank rank);
 
-  // Before the first operation: partial sums of bf16 travel as f32.
+  // Before the first operation: partial sums of bf16 and of converted elements travel as f32.
   void set_exact() noexcept { is_exact_ = true; }
   // Before the first operation that shall be recorded. `recorder` outlives the object.
   void set_recorder(Recorder* recorder) noexcept { recorder_ = recorder; }

@@ -69,7 +69,7 @@ struct Cast {
 };
 
 // Returns the largest exponent field, on the scale of E, that a value may have so that a sum of `terms`
-// values stays at most 2^15. `terms` is 1 for an average, because the reducer divides before it rounds.
+// values stays at most 2^15. `terms` is 1 for an average where the reducer divides before it rounds.
 constexpr int32_t scaled_exponent_limit(uint32_t terms) noexcept {
   int32_t log2_terms = 0;  // rounded up
   while ((uint64_t{1} << log2_terms) < terms) ++log2_terms;

@@ -120,7 +120,8 @@ Result<Tensor> Streams::make_tensor(const engine::OpRequest& request, float* res
     return fail(Errc::kUnsupported, "a reducer is of a release without 8-bit block types");
   if (request.dtype == wire::DType::kF32 && !wire::copies(request.kind) &&
       (request.op == wire::Op::kSum || request.op == wire::Op::kAvg) &&
-      request.count >= options_.min_cast_count)
+      request.count >= options_.min_cast_count &&
+      session_.sums() != engine::CollectiveSession::Sums::kOneHost)
     tensor.cast = options_.cast;
   if (is_block(tensor.cast)) tensor.residual = residual;
   const auto location = locate_buffers(tensor, tensor.residual);

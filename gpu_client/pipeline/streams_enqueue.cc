@@ -184,7 +184,10 @@ Status Streams::enqueue_exponents(const Batch& batch, const OperationPtr& operat
   pump_.submit(std::move(network));
   if (const Status s = device_->wait_value(out, staging_.completion_word(), last_number_); !s.ok()) return s;
   cast.exponents = reinterpret_cast<const uint8_t*>(buffer.recv);
-  cast.exponent_limit = scaled_exponent_limit(batch.op == wire::Op::kAvg ? 1 : session_.ranks());
+  // Hosts divide an average at the end, so their partial sums must not overflow.
+  const bool divides_first =
+      batch.op == wire::Op::kAvg && session_.sums() != engine::CollectiveSession::Sums::kHostsConverted;
+  cast.exponent_limit = scaled_exponent_limit(divides_first ? 1 : session_.ranks());
   if (const Status s = enqueue_staged(batch, operation, cast); !s.ok()) return s;
   buffer.used = true;
   return device_->record(*buffer.released, device_->copy_in_stream());
@@ -242,6 +245,7 @@ Status Streams::copy_out(StagedSegment& segment, const OperationPtr& operation) 
                      .count = band.count,
                      .dtype = batch.wire_dtype(),
                      .op = batch.op,
+                     .is_converted = cast.wire != WireCast::kNone,
                      .kind = batch.kind,
                      .root = batch.root};
   if (wire::has_parts(batch.kind)) {

@@ -29,6 +29,7 @@ class LocalRails::Member final : public engine::CollectiveSession {
   [[nodiscard]] Rank rank() const noexcept override { return 0; }
   [[nodiscard]] uint32_t ranks() const noexcept override { return 0; }
   [[nodiscard]] bool accepts_blocks() const noexcept override { return true; }
+  [[nodiscard]] Sums sums() const noexcept override { return Sums::kReducers; }
   [[nodiscard]] Nanos linger() const noexcept override { return 0; }
   [[nodiscard]] Errc code() const noexcept override { return rails_.ended_; }
   [[nodiscard]] std::string reason() const override { return {}; }

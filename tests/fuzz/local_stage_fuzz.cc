@@ -220,6 +220,7 @@ class World {
     for (Rank before = 0; wire::has_parts(c.kind) && before < rank; ++before) s.first += c.counts[before];
     const size_t part = wire::has_parts(c.kind) ? c.counts[rank] : c.count();
     engine::OpRequest r{.count = c.count(), .dtype = c.dtype, .op = c.op, .kind = c.kind, .root = c.root};
+    r.is_converted = c.dtype == DType::kF16 && c.op == wire::Op::kSum && c.count() % 2 == 0;
     const bool equal = std::ranges::adjacent_find(c.counts, std::not_equal_to<>()) == c.counts.end();
     if (wire::has_parts(c.kind) && !equal) r.counts = c.counts;
     const bool sends_part = c.kind == Kind::kAllGather;

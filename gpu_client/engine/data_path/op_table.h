@@ -49,6 +49,7 @@ struct OpRequest {
   Nanos issued = 0;           // set in a session with observers (OperationRecorder)
   bool on_device = false;     // send or recv is memory that the CPU cannot access
   bool caller_waits = false;  // the caller calls wait() at once, so no thread needs to wake up for progress
+  bool is_converted = false;  // to `dtype`, from f32: partial sums of hosts may be too
   wire::Kind kind = wire::Kind::kAllreduce;
   Rank root = 0;  // of reduce and broadcast
   // Of reduce-scatter and all-gather: the elements of each rank's part. Empty: count / ranks. Read by open().

@@ -63,6 +63,14 @@ class CollectiveSession {
   [[nodiscard]] virtual uint32_t ranks() const noexcept = 0;
   // Whether all reducers of the session sum block types. Equal on all ranks.
   [[nodiscard]] virtual bool accepts_blocks() const noexcept = 0;
+  // Who adds up contributions. Equal on all ranks.
+  enum class Sums : uint8_t {
+    kReducers,        // from all ranks
+    kHostsExactly,    // each host, and reducers its partial sum in the accumulator's type
+    kHostsConverted,  // the same; partial sums of OpRequest::is_converted are rounded to its dtype
+    kOneHost          // nothing is sent
+  };
+  [[nodiscard]] virtual Sums sums() const noexcept = 0;
   [[nodiscard]] virtual Nanos linger() const noexcept = 0;
 
   // kOk, or the code and reason with which the session ended.

@@ -75,6 +75,7 @@ class Session final : public CollectiveSession,
   void progress() noexcept override { progress_thread_->progress_once(); }
   [[nodiscard]] Rank rank() const noexcept override { return options_.join.identity.rank; }
   [[nodiscard]] uint32_t ranks() const noexcept override { return options_.join.identity.ranks; }
+  [[nodiscard]] Sums sums() const noexcept override { return Sums::kReducers; }
   [[nodiscard]] bool accepts_blocks() const noexcept override {
     return (reducer_features_ & wire::kFeatureBlocks) != 0;
   }

@@ -107,7 +107,7 @@ typedef struct sluice_stream_stats {
   uint64_t bytes_staged_out; /* copied from buffers to the staging memory, counted in the wire type */
   uint64_t bytes_staged_in;  /* copied from the staging memory to buffers, counted in the wire type */
   uint64_t pinned_bytes;     /* pinned memory held */
-  uint64_t elements_cast;    /* elements sent as wire_dtype */
+  uint64_t elements_cast;    /* elements converted to wire_dtype */
   /* With measure_error: the sums of (sent - value)^2 and of value^2 over the finite elements that this rank
    * sent. sqrt(cast_error_squares / cast_value_squares) is the relative error of its contributions. Rounding
    * the result adds at most 2^-9 (bf16) or 2^-11 (f16) of each normal element. */
