@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, Optional
 import torch
 import torch.distributed as dist
 
-from ..device import STREAMED
-
 NAME = "sluice"
 _MAKER = ("torch.distributed.distributed_c10d", "_new_process_group_helper")
 
@@ -37,6 +35,8 @@ class Wanted(NamedTuple):
 
 
 def served() -> tuple[str, ...]:
+    from ..device import STREAMED  # not before sluice.torch has looked at the release of torch
+
     return ("cpu", *(kind for kind in STREAMED if kind != "cpu"))
 
 
