@@ -95,7 +95,8 @@ def _warn(reason: str) -> None:
     warnings.warn(f"backend sluice: the ranks of a host do not reduce among themselves first: {reason}", RuntimeWarning, stacklevel=8)
 
 
-def _open_rails(sessions: GroupSessions, device: Device, stream: Any, first: Session, rail: Rail, told: list[_Told], timeout: timedelta) -> Optional[RailedSession]:
+def _open_rails(sessions: GroupSessions, device: Device, stream: Any, first: Session, rail: Rail, told: list[_Told],
+                timeout: timedelta) -> Optional[RailedSession]:
     """Collective over the group. Returns None if the ranks of a host cannot form a group."""
     half = timeout / 2  # the ranks tell each other within the timeout what has failed
     begun = _on_all(first, timeout, lambda: _begin(first.rank, rail, told, half))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Optional
+from functools import partial
+from typing import Any, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,15 @@ from .monitor import Monitor, SteppedOperation
 LEAST_BYTES = 1 << 16  # of a collective of several hosts; a smaller one takes fewer steps in a session of all ranks
 _LINGER_S = 5.0  # of close(), as by default of a session
 _OPERATORS = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "prod": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+
+
+class _AllReduce(NamedTuple):
+    """A call of allreduce_async()."""
+
+    x: torch.Tensor
+    op: str
+    residual: Optional[Feedback]
+    stream: Any
 
 
 class JoinedOperation:
@@ -60,7 +70,7 @@ class RailedSession:
         self._whole: Optional[Session] = None
         self._no_whole: Optional[Error] = None  # why it could not be opened
         self._monitor = Monitor(device, stream, stage.group, first, session, rail, timeout)
-        self._grouped: Optional[list[tuple[torch.Tensor, str, Optional[Feedback], Any]]] = None  # what group() has collected
+        self._grouped: Optional[list[_AllReduce]] = None  # what group() has collected
         self._close_callbacks: list[Callable[[], None]] = []
 
     @property
@@ -69,19 +79,11 @@ class RailedSession:
         return self._session or self._whole
 
     def allreduce_async(self, x: torch.Tensor, op: str = "sum", *, stream: Any = None, residual: Optional[Feedback] = None) -> Operation:
+        call = _AllReduce(x, op, residual, stream)
         if self._grouped is not None:
-            self._grouped.append((x, op, residual, stream))
+            self._grouped.append(call)
             return JoinedOperation()  # nobody asks for it
-        if not self._is_stepped(x, op):
-            return self._of_all().allreduce_async(x, op, stream=stream, residual=self._residual(residual, x))
-        if self._session is None:
-            self._monitor.run(lambda: self._group.all_reduce(x, _OPERATORS[op]), lambda: self._divide(x, op))
-            return self._monitor.operation(None)
-        whole, share = self._divided(x)
-        self._monitor.run(lambda: _fill(whole, x), lambda: self._group.reduce_scatter(share, whole, _OPERATORS[op]), lambda: self._divide(share, op))
-        request = self._begin(self._session.allreduce_async, share, _summed(op), stream=stream, residual=self._residual(residual, share))
-        self._monitor.run(lambda: self._group.all_gather(whole, share), lambda: _empty(whole, x))
-        return self._monitor.operation(request)
+        return self._all_reduce([call]) if self._is_stepped(x, op) else self._all_reduce_whole([call])
 
     def reduce_async(self, x: torch.Tensor, op: str = "sum", *, root: int = 0, stream: Any = None) -> Operation:
         if not self._is_stepped(x, op):
@@ -115,7 +117,8 @@ class RailedSession:
             self._monitor.run(lambda: self._group.all_gather(whole, share), lambda: _empty(whole, x))
         return self._monitor.operation(request)
 
-    def reduce_scatter_async(self, x: torch.Tensor, out: torch.Tensor, op: str = "sum", *, stream: Any = None, residual: Optional[Feedback] = None) -> Operation:
+    def reduce_scatter_async(self, x: torch.Tensor, out: torch.Tensor, op: str = "sum", *, stream: Any = None,
+                             residual: Optional[Feedback] = None) -> Operation:
         if not self._is_stepped(x, op):
             return self._of_all().reduce_scatter_async(x, out, op, stream=stream, residual=self._residual(residual, x))
         if self._session is None:
@@ -140,20 +143,16 @@ class RailedSession:
 
     @contextmanager
     def group(self) -> Iterator[Operation]:
-        """Merges those allreduces within the block that run in the session of all ranks. They start at its end."""
+        """Merges the allreduces within the block, which start at its end."""
         joined, self._grouped = JoinedOperation(), []
         try:
             yield joined
             calls = self._grouped
         finally:
             self._grouped = None
-        small = [call for call in calls if not self._is_stepped(*call[:2])]
-        if small:
-            with self._of_all().group() as request:
-                for x, op, residual, stream in small:
-                    self._of_all().allreduce_async(x, op, stream=stream, residual=self._residual(residual, x))
-            joined.operations.append(request)
-        joined.operations.extend(self.allreduce_async(x, op, stream=stream, residual=residual) for x, op, residual, stream in calls if self._is_stepped(x, op))
+        for are_stepped, start in (False, self._all_reduce_whole), (True, self._all_reduce):
+            if chosen := [call for call in calls if self._is_stepped(call.x, call.op) == are_stepped]:
+                joined.operations.append(start(chosen))
 
     def error(self) -> Optional[Error]:
         """Returns why the collectives have ended, or None."""
@@ -199,6 +198,24 @@ class RailedSession:
             raise self._no_whole or Error()
         return self._whole
 
+    def _all_reduce_whole(self, calls: Sequence[_AllReduce]) -> Operation:
+        return _all_reduce_in(self._of_all(), [(each.x, each.op, self._residual(each.residual, each.x), each.stream) for each in calls])
+
+    def _all_reduce(self, calls: Sequence[_AllReduce]) -> Operation:
+        if self._session is None:
+            for x, op, _, _ in calls:
+                self._monitor.run(partial(self._group.all_reduce, x, _OPERATORS[op]), partial(self._divide, x, op))
+            return self._monitor.operation(None)
+        shared = [(call, *self._divided(call.x)) for call in calls]
+        for call, whole, share in shared:
+            self._monitor.run(partial(_fill, whole, call.x), partial(self._group.reduce_scatter, share, whole, _OPERATORS[call.op]),
+                              partial(self._divide, share, call.op))
+        request = self._begin(_all_reduce_in, self._session, [(share, _summed(call.op), self._residual(call.residual, share), call.stream)
+                                                              for call, _, share in shared])
+        for call, whole, share in shared:
+            self._monitor.run(partial(self._group.all_gather, whole, share), partial(_empty, whole, call.x))
+        return self._monitor.operation(request)
+
     def _begin(self, start: Callable[..., Operation], *arguments: Any, **options: Any) -> Operation:
         """Starts an operation of the rail. The other ranks have begun the collective, so one that cannot ends it for all."""
         try:
@@ -234,6 +251,17 @@ class RailedSession:
 
     def _host_of(self, rank: int) -> int:
         return next(index for index, host in enumerate(self._rail.hosts) if rank in host)
+
+
+def _all_reduce_in(session: Session, calls: Sequence[tuple[torch.Tensor, str, Optional[torch.Tensor], Any]]) -> Operation:
+    """Starts allreduces of (tensor, operator, residual, stream), as one operation."""
+    if len(calls) == 1:
+        x, op, residual, stream = calls[0]
+        return session.allreduce_async(x, op, stream=stream, residual=residual)
+    with session.group() as request:
+        for x, op, residual, stream in calls:
+            session.allreduce_async(x, op, stream=stream, residual=residual)
+    return request
 
 
 def _summed(op: str) -> str:
