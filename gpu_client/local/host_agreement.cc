@@ -112,9 +112,20 @@ Result<void> check_exactness(const std::vector<HostInfo>& infos) {
                                    ", but not on " + rank_at(infos, differs->exact != 0 ? 0 : other));
 }
 
-// Says once why ranks of one machine do not share its memory, unless they shall not.
+// Says once why ranks of one machine do not share its memory, unless they shall not, and which ranks cannot
+// tell on which machine they are.
 void log_separated(const std::vector<HostInfo>& infos, const engine::Identity& identity) {
   if (identity.rank != 0) return;
+  std::vector<Rank> unknown;
+  for (Rank rank = 0; rank < infos.size(); ++rank) {
+    if (!is_known(infos[rank].machine)) unknown.push_back(rank);
+  }
+  if (!unknown.empty() && infos.size() > 1) {
+    engine::SessionLog(identity.session, identity.rank)
+        .warn(name_ranks(unknown) +
+              (unknown.size() == 1 ? " counts as a host of its own" : " count as a host each") +
+              ": /proc/sys/kernel/random/boot_id or /proc/self/ns/net cannot be read there");
+  }
   std::map<std::pair<std::array<uint8_t, 16>, std::string>, Rank> first;
   for (Rank rank = 0; rank < infos.size(); ++rank) {
     const HostInfo& info = infos[rank];

@@ -239,7 +239,7 @@ Nanos LocalSession::idle(Nanos now, Nanos idle_since, Nanos deadline, Sleeper sl
     if (after - now > kLongYield) spin_ = 0;
     return after;
   }
-  const Nanos until = std::min({deadline, now + kLongestSleep, operation_deadline()});
+  const Nanos until = std::min({deadline, now + kLongestSleep, operation_deadline(now)});
   if (until > now)
     stage_->sleep(
         [&](const std::atomic<uint32_t>& word, uint32_t seen) { sleeper(word, seen, until - now); });
@@ -264,12 +264,11 @@ engine::SessionStats LocalSession::stats() {
     s.rdma_lanes += r.rdma_lanes;
     s.recovery += r.recovery;
     if (r.slowest.waited > s.slowest.waited)
-      s.slowest = {.rank = rail_member(i, r.slowest.rank), .waited = r.slowest.waited};
+      s.slowest = {.rank = topology_.ranks_of[r.slowest.rank].front(), .waited = r.slowest.waited};
   }
-  // Hosts are missing; the rank that serves the rail there is named.
-  uint32_t rail = 0;
-  s.waiting = waiting_on_rails(rail);
-  if (s.waiting.missing_ranks > 0) s.waiting.first_rank = rail_member(rail, s.waiting.first_rank);
+  // Hosts are missing. Which of its ranks is late, only that host knows.
+  s.waiting = waiting_on_rails();
+  if (s.waiting.missing_ranks > 0) s.waiting.first_rank = topology_.ranks_of[s.waiting.first_rank].front();
   s.bytes_copied += counters.bytes_copied.load(std::memory_order_relaxed);
   const Nanos now = monotonic_now();
   const bool is_open = table_->open_count() > 0;

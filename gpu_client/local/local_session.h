@@ -100,8 +100,8 @@ class LocalSession final : public engine::CollectiveSession {
   [[nodiscard]] engine::SessionOptions rail_options(uint32_t rail);
   void abort_rails(Errc code, const std::string& reason) noexcept;
   void check_rails() noexcept;
-  // What this rank's rails wait for. Its ranks are hosts; `rail` is the one that waits.
-  [[nodiscard]] engine::WaitingStatus waiting_on_rails(uint32_t& rail) const;
+  // What this rank's rails wait for. Its ranks are hosts.
+  [[nodiscard]] engine::WaitingStatus waiting_on_rails() const;
   void follow_pool();
 
   [[nodiscard]] Status submit(const engine::OpRequest& request, uint64_t& handle);
@@ -127,7 +127,7 @@ class LocalSession final : public engine::CollectiveSession {
   void check_failures() noexcept;
   void check_peers();
   void check_deadline(Nanos now) noexcept;
-  [[nodiscard]] Nanos operation_deadline() const noexcept;
+  [[nodiscard]] Nanos operation_deadline(Nanos now) const noexcept;
   void end_here(Errc code, const std::string& text, Errc code_for_rails) noexcept;
   void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;
   // The same for a failure of this rank: the others learn whose it is.

@@ -13,7 +13,7 @@
 namespace sluice::local {
 namespace {
 
-constexpr Nanos kMakersTime = 200 * kMillisecond;
+constexpr Nanos kPatience = 200 * kMillisecond;
 
 // What two ranks disagree on, of pieces that all ranks have arrived at.
 const char* first_difference(const Announcement& a, const Announcement& b) {
@@ -87,15 +87,20 @@ void LocalSession::check_peers() {
   follow_pool();
 }
 
-// Who makes the piece that is late knows whom its rail waits for, and speaks first.
-Nanos LocalSession::operation_deadline() const noexcept {
+// Who knows most speaks first: of a rank of its own host that is late; then who makes the piece, and knows
+// which host its rail waits for.
+Nanos LocalSession::operation_deadline(Nanos now) const noexcept {
   const engine::Operation* const o = stage_->oldest();
   if (o == nullptr || o->request.deadline == 0) return engine::kNoDeadline;
-  return o->request.deadline + (stage_->has_other_maker() ? kMakersTime : 0);
+  uint32_t first = 0;
+  if (now < o->request.deadline || stage_->count_missing(first, [](uint32_t) { return true; }) > 0)
+    return o->request.deadline;
+  const int others = (topology_.hosts() > 1 ? 1 : 0) + (stage_->has_other_maker() ? 1 : 0);
+  return o->request.deadline + others * kPatience;
 }
 
 void LocalSession::check_deadline(Nanos now) noexcept {
-  if (now < operation_deadline()) return;
+  if (now < operation_deadline(now)) return;
   try {
     end_for_all(Errc::kOpTimeout, describe_missing(), Errc::kOpTimeout);
   } catch (const std::exception&) {
@@ -205,8 +210,7 @@ std::string LocalSession::describe_missing() const {
            ", the first is " + name_of(first);
     return out;
   }
-  uint32_t rail = 0;
-  const engine::WaitingStatus waiting = waiting_on_rails(rail);
+  const engine::WaitingStatus waiting = waiting_on_rails();
   if (waiting.missing_ranks > 0) {
     out += "; waiting for " + std::to_string(waiting.missing_ranks) +
            (waiting.missing_ranks == 1 ? " host" : " hosts") + ", the first is that of " +

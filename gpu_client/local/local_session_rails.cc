@@ -133,15 +133,14 @@ void LocalSession::check_rails() noexcept {
   }
 }
 
-engine::WaitingStatus LocalSession::waiting_on_rails(uint32_t& rail) const {
+engine::WaitingStatus LocalSession::waiting_on_rails() const {
   engine::WaitingStatus longest;
-  for (uint32_t i = 0; i < rails_.size(); ++i) {
-    if (rails_[i] == nullptr) continue;
-    const engine::WaitingStatus waiting = rails_[i]->stats().waiting;
+  for (const auto& rail : rails_) {
+    if (rail == nullptr) continue;
+    const engine::WaitingStatus waiting = rail->stats().waiting;
     if (waiting.missing_ranks == 0 || waiting.first_rank >= topology_.hosts()) continue;
     if (longest.missing_ranks > 0 && waiting.waited_ms <= longest.waited_ms) continue;
     longest = waiting;
-    rail = i;
   }
   return longest;
 }

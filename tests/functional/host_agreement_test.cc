@@ -182,6 +182,10 @@ TEST_F(HostsOfRanks, ARankThatCannotSeeWhereItIsSharesNothing) {
     if (rank == 0 || rank == 3) hide_proc();
   };
   expect_sums({0, 0, 0, 0}, 1, before_join, [](uint32_t, uint64_t sent) { return sent > 0; });
+  EXPECT_EQ(
+      count_logged("ranks 0, 3 count as a host each: /proc/sys/kernel/random/boot_id or /proc/self/ns/net "
+                   "cannot be read there"),
+      1U);
 }
 
 TEST_F(HostsOfRanks, OneNameOnTwoMachinesIsRefused) {

@@ -10,6 +10,7 @@ import unittest
 import warnings
 from contextlib import suppress
 from pathlib import Path
+from unittest import mock
 
 import numpy
 import sluice
@@ -121,6 +122,15 @@ class Sessions(ReducerTest):
         with self.assertRaises(sluice.InvalidArgument):
             with session.group(), session.group():
                 pass
+
+    def test_a_wait_that_times_out_names_the_late_rank(self):
+        with mock.patch.dict(os.environ, SLUICE_HOSTS="auto"):
+            first, second = self.pair()
+        request = first.allreduce_async(ones())
+        with self.assertRaisesRegex(sluice.Timeout, "did not end within 0.05 s; waiting for rank 1$"):
+            request.wait(0.05)
+        second.allreduce(ones())
+        request.wait(DEADLINE_S)
 
     def test_a_wait_that_times_out_leaves_the_request_open(self):
         first, second = self.pair()

@@ -1,5 +1,6 @@
 #include "gpu_client/engine/join/handshake.h"
 
+#include <sys/eventfd.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -22,12 +23,19 @@ using transport::tcp::Socket;
 constexpr Nanos kFirstRetry = 20 * kMillisecond;
 constexpr Nanos kLongestRetry = 500 * kMillisecond;
 
+// A process does not gain descriptors by waiting, and the other ranks should learn why it does not come.
+bool is_out_of_descriptors() {
+  const Socket probe(::eventfd(0, EFD_CLOEXEC));
+  return !probe.valid() && errno == EMFILE;
+}
+
 Result<Socket> connect_with_retry(const config::Endpoint& reducer, const Identity& identity,
                                   const Deadline& deadline) {
   for (Nanos pause = kFirstRetry;; pause = std::min(2 * pause, kLongestRetry)) {
     auto socket = connect_once(reducer, identity, deadline);
     if (socket || socket.error().code == Errc::kInvalidArgument || socket.error().code == Errc::kShutdown)
       return socket;
+    if (socket.error().code == Errc::kSystem && is_out_of_descriptors()) return socket;
     const Nanos next = monotonic_now() + pause;
     if (next >= deadline.time) {
       // The text of the last attempt, such as "connection refused", says more than "timeout".

@@ -190,10 +190,10 @@ typedef struct sluice_stats {
   uint64_t wire_bytes_in;
   uint64_t send_calls; /* system calls; 0 over RDMA */
   uint64_t receive_calls;
-  uint32_t reducers; /* reducers in the list at creation */
+  uint32_t reducers; /* reducers in the list at creation; 0 if all ranks share one host */
   uint32_t lanes;    /* established lane connections */
-  /* The oldest unfinished chunk, as last reported by a reducer: the number of ranks that it waits for, the
-   * first of them (0xffffffff: none), and the time that it has waited. */
+  /* The oldest unfinished chunk: the number of ranks that it waits for, the first (0xffffffff: none), and its
+   * time. Of other hosts whose ranks share them, hosts count, named by their first ranks. */
   uint32_t missing_ranks;
   uint32_t missing_rank;
   uint32_t waited_ms;

@@ -13,6 +13,7 @@ from ._library import INVALID_ARGUMENT, OK, TIMEOUT
 from .errors import Error, Timeout, error_for_status
 from .finding_reader import FindingReader
 from .options import seconds
+from .stats import Stats
 
 # A waiting thread returns to Python this often, to handle signals (Ctrl-C) and a close by another thread.
 _POLL_INTERVAL_MS = 100
@@ -26,6 +27,7 @@ class RequestOwner(Protocol):
     def _use(self) -> AbstractContextManager[tuple[ctypes.CDLL, int]]: ...
     def _reason(self, library: ctypes.CDLL, session: int) -> str: ...
     def _remove_request(self, request_id: int) -> None: ...
+    def stats(self) -> Stats: ...
 
 
 class Request:
@@ -60,10 +62,19 @@ class Request:
             if self._poll(left_ms):
                 break
             if deadline is not None and time.monotonic() >= deadline:
-                raise Timeout(f"the operation did not end within {timeout} s")
+                raise Timeout(f"the operation did not end within {timeout:g} s{self.late_ranks()}")
         if self._error is not None:
             raise copy.copy(self._error)  # its traceback would keep this request, and the frames of its callers, alive
         return self._result
+
+    def late_ranks(self) -> str:
+        """For an error: whom the session waits for, as far as it knows."""
+        try:
+            stats = self._session.stats()
+        except Error:  # it is closed
+            return ""
+        others = f" and {stats.missing_ranks - 1} more" if stats.missing_ranks > 1 else ""
+        return f"; waiting for rank {stats.missing_rank}{others}" if stats.missing_ranks else ""
 
     def done(self) -> bool:
         """Returns whether the operation has ended, with or without an error. Does not block."""

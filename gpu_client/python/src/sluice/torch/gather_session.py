@@ -54,7 +54,7 @@ class GatherRequest:
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         while not self._wait(max(0.0, min(_CHECK_INTERVAL_S, deadline - time.monotonic()))):
             if time.monotonic() >= deadline:
-                raise Timeout(f"the operation did not end within {timeout} s")
+                raise Timeout(f"the operation did not end within {timeout:g} s{self._announcement.late_ranks()}")
         if (error := self.error()) is not None:
             raise copy.copy(error)  # as Request.wait
 
