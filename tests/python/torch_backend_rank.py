@@ -1,9 +1,10 @@
-"""usage: torch_backend_rank.py results|groups|disagree|lost|hosts POOL... [no-import]: a rank of a torch.distributed job with each pool, one after the other.
+"""usage: torch_backend_rank.py results|groups|disagree|lost|lost_in_group|hosts POOL... [no-import]: a rank of a torch.distributed job with each pool, one after the other.
 
 POOL: reducers or "none" for the backend "sluice", or "gloo" for that backend. One process for all, because the import of torch takes seconds.
 results: prints JSON with what collectives return, the hash of each, and the losses of trainings. groups: makes, uses and destroys groups,
 SLUICE_TEST_GROUPS of them (default: 20), and prints what is left of them. hosts: prints the losses of trainings in which the ranks are on hosts
-of 1, 2, 4 and 8. disagree: makes calls that differ between the ranks, and prints the exceptions. lost: reduces until another rank is lost, and prints the exceptions."""
+of 1, 2, 4 and 8. disagree: makes calls that differ between the ranks, and prints the exceptions. lost, lost_in_group: reduces until another rank
+is lost, and prints the exceptions, those of ranks 1 and 2 in a group of their own."""
 
 import hashlib
 import json
@@ -311,16 +312,22 @@ def print_hosts():
     print(json.dumps(found))
 
 
-def until_lost():
+def until_lost(group=None):
     x = torch.ones(100_000)
-    dist.all_reduce(x)
+    dist.all_reduce(x, group=group)
     print("begun", flush=True)
     try:
         while True:
-            dist.all_reduce(x, op=dist.ReduceOp.MAX)
+            dist.all_reduce(x, op=dist.ReduceOp.MAX, group=group)
     except dist.DistBackendError as error:
         print(json.dumps(str(error)), flush=True)
-    print(json.dumps([kind_of_error(lambda: dist.all_reduce(x)), kind_of_error(lambda: dist.all_reduce(x, async_op=True))]), flush=True)
+    print(json.dumps([kind_of_error(lambda: dist.all_reduce(x, group=group, async_op=is_async)) for is_async in (False, True)]), flush=True)
+
+
+def until_lost_in_group():
+    group = dist.new_group([1, 2])
+    if dist.get_rank() > 0:
+        until_lost(group)
 
 
 def join(job, backend="sluice"):
@@ -338,7 +345,8 @@ def main():
         in_memory = pool == "memory"  # without reducers, and the ranks share their host's memory
         os.environ.update(SLUICE_REDUCERS="none" if in_memory else pool, SLUICE_HOSTS="auto" if in_memory else "off")
         join(job, "gloo" if pool == "gloo" else "sluice")
-        {"results": print_results, "groups": print_groups, "disagree": print_disagreements, "lost": until_lost, "hosts": print_hosts}[mode]()
+        {"results": print_results, "groups": print_groups, "disagree": print_disagreements, "lost": until_lost, "lost_in_group": until_lost_in_group,
+         "hosts": print_hosts}[mode]()
         dist.destroy_process_group()
 
 

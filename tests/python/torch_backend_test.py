@@ -87,6 +87,15 @@ class TorchBackend(TorchTest):
             self.assertIn("rank 1", first)
             self.assertEqual(again, ["DistBackendError"] * 2)
 
+    def test_the_error_of_a_group_lists_its_ranks(self):
+        ranks = self.start_job(3, "lost_in_group", "memory")
+        for process in ranks[1:]:
+            self.assertEqual(process.stdout.readline(), "begun\n")
+        ranks[1].kill()
+        first = json.loads(self.outputs([ranks[2]])[0].splitlines()[0])
+        self.assertRegex(first, "^rank 0 lost: .*; ranks of this group are ranks 1, 2 of the job, in this order$")
+        ranks[0].kill()
+
     def test_every_rank_is_told_both_calls_when_they_differ(self):
         fields = {"shape": "count", "dtype": "dtype", "op": "op", "root": "root", "order": "kind", "barrier": "dtype", "large order": "kind",
                   "large shape": "count", "large future": "kind"}

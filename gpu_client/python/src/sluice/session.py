@@ -85,6 +85,7 @@ class Session(Collectives):
         self._group: Optional[Request] = None
         self._close_callbacks: list[Callable[[], None]] = []
         self.rank, self.ranks = rank, ranks
+        self.remark = ""  # at the end of the session's errors
         self._library = library = _library.load()
         options = session_options(library, reducers, session_id, {
             "rank": rank, "ranks": ranks, "job": job, "tenant": tenant, "key_file": key_file, "token_file": token_file,
@@ -318,7 +319,7 @@ class Session(Collectives):
     def _failure(self, library: ctypes.CDLL, session: int) -> Optional[Error]:
         text = ctypes.create_string_buffer(_library.ERROR_BYTES)
         status = library.sluice_session_error(session, text, len(text))
-        return None if status == _library.OK else error_for_status(status, _text(text))
+        return None if status == _library.OK else error_for_status(status, _text(text) + self.remark)
 
     def _reason(self, library: ctypes.CDLL, session: int) -> str:
         return str(self._failure(library, session) or "")

@@ -32,7 +32,8 @@ def create(options: Any, pg_options: object) -> SluiceGroup:
 
         return ReconfigurableGroup(*arguments, group_options=group_options)
     made = device_map.other_backends(wanted, options, None if is_ours else pg_options)
-    group = SluiceGroup(*arguments, group_options=group_options, backends=wanted.backends, others=made)
+    group = SluiceGroup(*arguments, group_options=group_options, backends=wanted.backends, others=made,
+                        ranks_in_job=options.global_ranks_in_group)
     if wanted.device is not None:
         group.bound_device_id = wanted.device
     return group

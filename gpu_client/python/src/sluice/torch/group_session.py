@@ -8,7 +8,7 @@ import socket
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import MappingProxyType
@@ -48,6 +48,7 @@ class GroupSessions(NamedTuple):
     options: Options
     reducers: Optional[str] = None  # those that serve the process's other groups now; None: as configured
     may_share_memory: bool = False  # all ranks run on this host, and are not too many
+    ranks_in_job: Sequence[int] = ()  # their numbers there; none: the same as here
     device_options: Mapping[str, Any] = MappingProxyType({})  # Session's, for tensors that are not in host memory
 
     def open(self, index: int, timeout: timedelta, reducers: Optional[str] = None) -> Session:
@@ -64,6 +65,8 @@ class GroupSessions(NamedTuple):
                 session = self._open(index, limit_ms, reducers, self.meeting_point)
         else:
             session = self._open(index, limit_ms, reducers, self.meeting_point)
+        if self.ranks_in_job and list(self.ranks_in_job) != list(range(self.ranks)):
+            session.remark = f"; ranks of this group are ranks {', '.join(map(str, self.ranks_in_job))} of the job, in this order"
         configured = os.environ.get(_REDUCERS)
         if session.stats().reducers > 0:
             if index == 0:

@@ -45,7 +45,7 @@ class SluiceGroup(ComposedGroup):
     backend in Python: is_completed() would stay false."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, group_options: Optional[Options] = None,
-                 backends: Optional[dict[str, str]] = None, others: Any = None, **options: Any) -> None:
+                 backends: Optional[dict[str, str]] = None, others: Any = None, ranks_in_job: Sequence[int] = (), **options: Any) -> None:
         """Collective. Raises DistBackendError if the group's session cannot be opened. `options`: of ProcessGroupGloo.
 
         `backends`: the device map, of which `others` runs what is not "sluice", see _compose(). None: all devices are the group's."""
@@ -58,7 +58,7 @@ class SluiceGroup(ComposedGroup):
         self._opening = threading.Lock()
         self._store = store
         self._timeout = limit(timeout)
-        self.group_options = group_options or Options()
+        self.group_options, self._ranks_in_job = group_options or Options(), ranks_in_job or range(size)  # their numbers there
         self._residuals: Optional[Residuals] = None  # without error feedback
         prefix, sessions, address = "", None, None
         if size > 1 and not options:
@@ -68,7 +68,7 @@ class SluiceGroup(ComposedGroup):
         backends = backends or dict.fromkeys(served(), NAME)
         self._compose(backends, frozenset(kind for kind, name in backends.items() if name == NAME), others or {}, timeout)
         if sessions is not None:
-            self._open_sessions(sessions, timeout)
+            self._open_sessions(sessions._replace(ranks_in_job=ranks_in_job), timeout)
 
     def _open_sessions(self, sessions: GroupSessions, timeout: timedelta) -> None:
         self._sessions = sessions
@@ -275,7 +275,7 @@ class SluiceGroup(ComposedGroup):
         options = options_of(opts)
         options = self.group_options if options is None else inherit(options, self.group_options)
         group = SluiceGroup(dist.PrefixStore(f"{name}/", self._store), list(ranks).index(self.rank()), len(ranks), timeout or self._timeout, options,
-                            chosen, others)
+                            chosen, others, [self._ranks_in_job[rank] for rank in ranks])
         group._set_group_name(name)
         group._set_group_desc(group_desc or f"{self.group_desc}:split")
         return group
