@@ -55,7 +55,7 @@ def torch_backend(options):
     store, name = dist.HashStore(), f"group{next(GROUPS)}"
 
     def run(rank):
-        arguments = types.SimpleNamespace(store=dist.PrefixStore(name, store), group_rank=rank, group_size=2, timeout=TIMEOUT)
+        arguments = types.SimpleNamespace(store=dist.PrefixStore(name, store), group_rank=rank, group_size=2, timeout=TIMEOUT, global_ranks_in_group=[])
         group = create(arguments, sluice.torch.Options(**options) if options else None)
         x = torch.ones(4)
         group.allreduce([x]).wait()
