@@ -52,18 +52,18 @@ inline constexpr uint32_t kMinSlotBytes = 4 * kKiB;
 // rank.
 inline constexpr uint32_t kMaxWindowBytes = 256 * kMiB;
 
-// Default slot size: a power of two, at least 16 KiB. The chunks that arrive at once total 128 KiB, which
-// fits a switch queue and the cache of a core. Counted are one chunk of each rank at one reducer, or one
-// chunk on each lane connection of a rank, whichever is more. Of several rails on the same links each counts,
-// for 256 KiB and at least `least_of_rails`: they begin with one chunk in flight on a connection, other
-// sessions with two.
+inline constexpr uint32_t kBytesAtOnce = 128 * kKiB;
+
+// Default slot size: a power of two, at least 16 KiB. The chunks that arrive at once total kBytesAtOnce,
+// which fits a switch queue and the cache of a core. Counted are one chunk of each rank at one reducer, or
+// one chunk on each lane connection of a rank, whichever is more. Of several rails on the same links each
+// counts, and slots are at least `least_of_rails`.
 [[nodiscard]] constexpr uint32_t slot_bytes_for(uint32_t ranks, uint32_t lane_connections, uint32_t rails = 1,
                                                 uint32_t least_of_rails = 8 * kKiB) noexcept {
   const uint64_t at_once = uint64_t{rails} * (ranks > lane_connections ? ranks : lane_connections);
   const uint32_t least = rails > 1 ? least_of_rails : 16 * kKiB;
-  const uint32_t total = rails > 1 ? 256 * kKiB : 128 * kKiB;
-  uint32_t bytes = 128 * kKiB;
-  while (bytes > least && bytes * at_once > total) bytes /= 2;
+  uint32_t bytes = kBytesAtOnce;
+  while (bytes > least && bytes * at_once > kBytesAtOnce) bytes /= 2;
   return bytes;
 }
 

@@ -39,6 +39,7 @@ Result<void> LocalSession::join_rails(HostAgreement& agreement) {
   show(nullptr);
   // The ranks of this host must not wait for a rail that does not come.
   if (!joined) end_by_own_failure(joined.error().code, joined.error().text);
+  if (joined) stage_->begin_limit(bytes_at_once());
   // Whoever ends the session looks at this flag afterwards, and this thread at the end: one of them aborts.
   if (joined) are_rails_complete_.store(true, std::memory_order_seq_cst);
   if (code() == Errc::kOk) return {};
@@ -66,6 +67,14 @@ Result<void> LocalSession::join_rail(uint32_t rail, HostAgreement& agreement, co
   if (!joined) return add_context("rail " + std::to_string(rail), joined.error());
   rails_[rail] = std::move(*joined);
   return {};
+}
+
+// Each rail has as many connections and chunks as another one.
+uint64_t LocalSession::bytes_at_once() {
+  const auto rail = std::ranges::find_if(rails_, [](const auto& r) { return r != nullptr; });
+  if (rail == rails_.end()) return 0;
+  const engine::SessionStats stats = (*rail)->stats();
+  return uint64_t{topology_.rails} * std::max(topology_.hosts(), stats.lane_connections) * stats.slot_bytes;
 }
 
 // The reducers of all rails are those of one list.

@@ -44,6 +44,11 @@ void InflightLimit::idle(Nanos now) noexcept {
   busy_ = false;
 }
 
+void InflightLimit::note_others() noexcept {
+  has_others_ = true;
+  if (phase_ == Phase::kTrial) limit_ = accepted_, before_ = 0;
+}
+
 void InflightLimit::restart() noexcept {
   const uint32_t limit = accepted_;
   *this = InflightLimit(most_);
@@ -71,7 +76,7 @@ void InflightLimit::next_phase(Nanos now) noexcept {
 }
 
 void InflightLimit::begin_trial() noexcept {
-  before_ = speed();
+  before_ = has_others_ ? 0 : speed();
   expected_ = static_cast<double>(total_);
   // The number of the trial decides, so that ranks with different outcomes run later trials together.
   if (trial_ == Trial::kMore && trials_ / 2 % (1U << failed_trials_) != 0) before_ = 0;
@@ -101,6 +106,7 @@ void InflightLimit::enter(Phase phase, uint64_t results) noexcept {
   phase_ends_ = clock_ + results;
   time_ = 0;
   total_ = 0;
+  has_others_ = false;
 }
 
 uint64_t InflightLimit::measure() const noexcept {

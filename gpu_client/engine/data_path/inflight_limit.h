@@ -63,6 +63,9 @@ class InflightLimit {
   void result(bool first, bool losses, uint64_t bytes, Nanos now) noexcept;
   // The last open operation ended.
   void idle(Nanos now) noexcept;
+  // Others use the same links now, so speeds say nothing: ends a trial, and begins none before the next
+  // measurement without them.
+  void note_others() noexcept;
   // Every rank has a new first connection: the trials start again after a rest, from the accepted limit.
   void restart() noexcept;
 
@@ -97,6 +100,7 @@ class InflightLimit {
   double before_ = 0;
   bool busy_ = false;  // results have arrived since began_, and operations are open
   bool was_limited_ = false;
+  bool has_others_ = false;  // in this phase
   Nanos began_ = 0;
   uint64_t bytes_ = 0;  // since began_
   // Sums over the earlier intervals of this phase.

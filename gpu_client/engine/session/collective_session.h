@@ -34,6 +34,7 @@ struct SessionStats {
   uint32_t reducers = 0;            // dedicated ones, as configured
   uint32_t colocated_reducers = 0;  // of the first view
   uint32_t lane_connections = 0;
+  uint32_t slot_bytes = 0;  // largest chunk
   WaitingStatus waiting;
   StragglerStats::Slowest slowest;
   RecoveryStats recovery;

@@ -97,7 +97,7 @@ Result<void> Session::begin(Membership& membership) {
   local_reducer_ = std::move(membership.local_reducer);
   ChunkScheduler::Options o;
   o.view_hash = membership.view_hash;
-  o.slot_bytes = membership.view.slot_bytes;
+  o.slot_bytes = slot_bytes_ = membership.view.slot_bytes;
   o.incarnation = membership.incarnation;
   o.payload_crc = options_.payload_crc;
   o.keep_results = options_.keep_results;
@@ -278,6 +278,7 @@ SessionStats Session::stats() {
   s.reducers = static_cast<uint32_t>(options_.join.reducers.size());
   s.colocated_reducers = colocated_reducers_;
   s.lane_connections = counters.open_lanes;
+  s.slot_bytes = slot_bytes_;
   s.slowest = scheduler_->straggler_stats().slowest();
   s.waiting = {.missing_ranks = missing,
                .first_rank = missing > 0 ? missing_rank_.load(std::memory_order_relaxed) : wire::kNoRank,

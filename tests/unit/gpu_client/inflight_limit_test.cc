@@ -143,6 +143,38 @@ TEST(RailLimit, BeginsWithOneAndRisesOnlyWhereMoreGains) {
   EXPECT_EQ(limit_after(40, 16), 16U);
 }
 
+// As long as sessions use the links together, none of them tries a higher limit.
+TEST(RailLimit, MakesNoTrialsWhileAnotherIsBusy) {
+  local::RailLimit one, other;
+  for (local::RailLimit* rails : {&one, &other}) rails->begin(wire::kBytesAtOnce);
+  EXPECT_EQ(one.shared().limit(), 2U);
+  Nanos now = kSecond;
+  const auto operations = [&](int count, bool with_other) {
+    for (int i = 0; i < count; ++i) {
+      now += kSecond;
+      for (int piece = 0; piece < 1024; ++piece) {
+        now += kMillisecond / one.shared().limit();
+        for (local::RailLimit* rails : {&one, &other}) {
+          if (rails == &other && !with_other) continue;
+          rails->shared().note_limited();
+          rails->piece_ended(1000, now);
+          if (with_other) {
+            EXPECT_EQ(rails->shared().limit(), 2U);
+          }
+        }
+      }
+      one.idle(now);
+      other.idle(now);
+    }
+  };
+  operations(40, true);
+  operations(400, false);
+  EXPECT_GT(one.shared().limit(), 2U) << "the rests between trials are long by now";
+  local::RailLimit large;
+  large.begin(2 * wire::kBytesAtOnce);
+  EXPECT_EQ(large.shared().limit(), 1U);
+}
+
 // A queue overflows from 8 chunks on, and every result then takes a hundred times as long. Such a trial
 // must end early.
 TEST(InflightLimit, EndsATrialWithMuchLowerSpeedEarly) {

@@ -104,10 +104,10 @@ TEST(SlotBytes, LimitSimultaneousChunksTo128KiB) {
 
 TEST(SlotBytes, CountAllRailsOnTheSameLinks) {
   EXPECT_EQ(slot_bytes_for(4, 4, 1), 32 * kKiB);
-  EXPECT_EQ(slot_bytes_for(4, 4, 2), 32 * kKiB);
-  EXPECT_EQ(slot_bytes_for(4, 4, 4), 16 * kKiB);
+  EXPECT_EQ(slot_bytes_for(4, 4, 2), 16 * kKiB);
+  EXPECT_EQ(slot_bytes_for(4, 4, 4), 8 * kKiB);
   EXPECT_EQ(slot_bytes_for(4, 4, 8), 8 * kKiB);
-  EXPECT_EQ(slot_bytes_for(2, 1, 2), 64 * kKiB);
+  EXPECT_EQ(slot_bytes_for(2, 1, 2), 32 * kKiB);
   EXPECT_EQ(slot_bytes_for(2048, 64, 64), 8 * kKiB);
   EXPECT_EQ(default_slot_bytes({}, 4, 8), 8 * kKiB);
 }
@@ -118,8 +118,8 @@ TEST(SlotBytes, OfRailsFollowTheRates) {
     view.reducers.resize(reducers, ViewReducer{.lanes = 1});
     return default_slot_bytes(view, 4, rails);
   };
-  EXPECT_EQ(slot(4, 25'000'000, 8), 8 * kKiB) << "32 chunks at once";
-  EXPECT_EQ(slot(6, 25'000'000, 8), 4 * kKiB) << "48";
+  EXPECT_EQ(slot(4, 25'000'000, 4), 8 * kKiB) << "16 chunks at once";
+  EXPECT_EQ(slot(4, 25'000'000, 8), 4 * kKiB) << "32";
   EXPECT_EQ(slot(6, 12'500'000'000, 8), 64 * kKiB) << "the queues hold more";
 }
 
