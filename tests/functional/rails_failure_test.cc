@@ -265,7 +265,11 @@ TEST_F(RailsFailure, ARankThatLeavesIsNoticedBeforeItHasClosed) {
     const Created c = create_session(o);
     EXPECT_EQ(c.status, SLUICE_OK) << c.error;
     float x = 1;
-    EXPECT_EQ(sluice_allreduce(c.session, &x, &x, 1, SLUICE_F32, SLUICE_SUM), SLUICE_OK);
+    const sluice_status first = sluice_allreduce(c.session, &x, &x, 1, SLUICE_F32, SLUICE_SUM);
+    // The other host may learn that the session has ended before it has this result.
+    if (rank != 2 || first != SLUICE_CLOSED) {
+      EXPECT_EQ(first, SLUICE_OK) << "rank " << rank;
+    }
     const Nanos began = monotonic_now();
     if (rank != 1) {
       EXPECT_EQ(sluice_allreduce(c.session, &x, &x, 1, SLUICE_F32, SLUICE_SUM), SLUICE_CLOSED);
