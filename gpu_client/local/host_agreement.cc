@@ -339,13 +339,13 @@ Result<bool> HostAgreement::conclude(const Result<void>& met) {
   return false;
 }
 
-// Says once why ranks of one host do not share its memory, where nobody has asked for that.
 Result<void> HostAgreement::confirm() {
   auto all = gather_->gather(kRailsRound, {}, time_left());
   if (!all) return tl::unexpected(name_rank0(all.error()));
   return {};
 }
 
+// Says once why ranks of one host do not share its memory, where nobody has asked for that.
 void HostAgreement::log_obstacle() const {
   if (options_->identity.rank != 0 || !wants_shared_memory() || shares_memory()) return;
   const std::string what = "no host shares memory, so each rank sends its data: ";

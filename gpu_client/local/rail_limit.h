@@ -30,7 +30,7 @@ class RailLimit {
   // (wire::slot_bytes_for).
   void begin(uint64_t at_once) noexcept {
     const uint32_t first = at_once <= wire::kBytesAtOnce ? engine::InflightLimit::kFirst : 1;
-    trials_ = engine::InflightLimit(wire::kMaxSlots, first);
+    trials_ = engine::InflightLimit(wire::kMaxSlots, first, at_once);
     shared_.set(first);
   }
   void piece_ended(uint64_t bytes, Nanos now) noexcept {

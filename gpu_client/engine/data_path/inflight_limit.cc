@@ -5,8 +5,8 @@
 
 namespace sluice::engine {
 
-InflightLimit::InflightLimit(uint32_t most, uint32_t first) noexcept
-    : most_(std::max(most, 1U)), limit_(std::min(first, most_)), accepted_(limit_) {
+InflightLimit::InflightLimit(uint32_t most, uint32_t first, uint64_t at_once) noexcept
+    : most_(std::max(most, 1U)), at_once_(at_once), limit_(std::min(first, most_)), accepted_(limit_) {
   enter(Phase::kBefore, measure());
 }
 
@@ -51,7 +51,7 @@ void InflightLimit::note_others() noexcept {
 
 void InflightLimit::restart() noexcept {
   const uint32_t limit = accepted_;
-  *this = InflightLimit(most_);
+  *this = InflightLimit(most_, kFirst, at_once_);
   limit_ = accepted_ = limit;
   enter(Phase::kRest, kRestartRest);
 }
@@ -78,6 +78,8 @@ void InflightLimit::next_phase(Nanos now) noexcept {
 void InflightLimit::begin_trial() noexcept {
   before_ = has_others_ ? 0 : speed();
   expected_ = static_cast<double>(total_);
+  const auto wanted = 2.0 * accepted_ * static_cast<double>(at_once_);
+  if (trial_ == Trial::kMore && wanted > before_ * static_cast<double>(kLongestQueue)) before_ = 0;
   // The number of the trial decides, so that ranks with different outcomes run later trials together.
   if (trial_ == Trial::kMore && trials_ / 2 % (1U << failed_trials_) != 0) before_ = 0;
   if (before_ != 0)

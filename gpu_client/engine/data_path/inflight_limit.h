@@ -51,8 +51,12 @@ class InflightLimit {
   // After k failed trials at twice the limit, a rank takes part in every 2^k-th only. k is at most this.
   static constexpr uint32_t kMostFailedTrials = 5;
 
-  // `most` is the largest number of slots granted on a connection.
-  explicit InflightLimit(uint32_t most, uint32_t first = kFirst) noexcept;
+  // No queue of a local network takes longer. More bytes in flight than pass in this time gain nothing.
+  static constexpr Nanos kLongestQueue = 10 * kMillisecond;
+
+  // `most` is the largest number of slots granted on a connection. `at_once`: the bytes in flight on a link
+  // with one chunk on each connection; 0: unknown.
+  explicit InflightLimit(uint32_t most, uint32_t first = kFirst, uint64_t at_once = 0) noexcept;
 
   // Dense chunks in flight per connection. More chunks may be in flight if their zero blocks do not travel.
   [[nodiscard]] uint32_t limit() const noexcept { return limit_; }
@@ -82,6 +86,7 @@ class InflightLimit {
   [[nodiscard]] double speed() const noexcept;  // 0: unknown
 
   uint32_t most_;
+  uint64_t at_once_;
   uint32_t limit_;
   uint32_t accepted_;  // limit_ outside of trials
 

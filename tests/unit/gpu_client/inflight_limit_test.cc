@@ -146,7 +146,7 @@ TEST(RailLimit, BeginsWithOneAndRisesOnlyWhereMoreGains) {
 // As long as sessions use the links together, none of them tries a higher limit.
 TEST(RailLimit, MakesNoTrialsWhileAnotherIsBusy) {
   local::RailLimit one, other;
-  for (local::RailLimit* rails : {&one, &other}) rails->begin(wire::kBytesAtOnce);
+  for (local::RailLimit* rails : {&one, &other}) rails->begin(1000);
   EXPECT_EQ(one.shared().limit(), 2U);
   Nanos now = kSecond;
   const auto operations = [&](int count, bool with_other) {
@@ -170,6 +170,25 @@ TEST(RailLimit, MakesNoTrialsWhileAnotherIsBusy) {
   operations(40, true);
   operations(400, false);
   EXPECT_GT(one.shared().limit(), 2U) << "the rests between trials are long by now";
+}
+
+// Pieces of 1 MB take as long as 128 KiB in flight on a link of 25 MB/s: 512 KiB would wait for 20 ms.
+TEST(RailLimit, TriesNoMoreBytesInFlightThanALinkCarriesIn10Ms) {
+  const auto limit_after = [](Nanos piece_takes) {
+    local::RailLimit rails;
+    rails.begin(wire::kBytesAtOnce);
+    Nanos now = kSecond;
+    uint32_t most = 0;
+    for (int piece = 0; piece < 4096; ++piece) {
+      rails.shared().note_limited();
+      now += piece_takes / rails.shared().limit();
+      rails.piece_ended(1'000'000, now);
+      most = std::max(most, rails.shared().limit());
+    }
+    return most;
+  };
+  EXPECT_EQ(limit_after(80 * kMillisecond), 2U);
+  EXPECT_GT(limit_after(kMillisecond), 8U);
   local::RailLimit large;
   large.begin(2 * wire::kBytesAtOnce);
   EXPECT_EQ(large.shared().limit(), 1U);
