@@ -35,7 +35,7 @@ class RailLimit {
   }
   void piece_ended(uint64_t bytes, Nanos now) noexcept {
     set_busy(true);
-    if (busy_limits_.load(std::memory_order_relaxed) > 1) trials_.note_others();
+    if (busy_limits.load(std::memory_order_relaxed) > 1) trials_.note_others();
     if (shared_.take_limited()) trials_.note_limited();
     trials_.result(true, false, bytes, now);
     shared_.set(trials_.limit());
@@ -49,12 +49,12 @@ class RailLimit {
 
  private:
   void set_busy(bool is_busy) noexcept {
-    if (is_busy != is_busy_) busy_limits_.fetch_add(is_busy ? 1 : -1, std::memory_order_relaxed);
+    if (is_busy != is_busy_) busy_limits.fetch_add(is_busy ? 1 : -1, std::memory_order_relaxed);
     is_busy_ = is_busy;
   }
 
-  inline static std::atomic<int> busy_limits_{0};  // of this process
-  bool is_busy_ = false;                           // a piece of an open operation has ended
+  inline static std::atomic<int> busy_limits{0};  // of this process
+  bool is_busy_ = false;                          // a piece of an open operation has ended
   engine::InflightLimit trials_{wire::kMaxSlots, 1};
   engine::SharedInflightLimit shared_{1};
 };

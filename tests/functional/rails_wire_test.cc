@@ -86,7 +86,7 @@ TEST_F(RailsWire, ExactSumsOfHostsTravelAsF32) {
     run_hosts(
         {0, 0, 1, 1}, 2,
         [&](uint32_t rank, sluice_session* s) {
-          return reduce(s, 4, rank, wire.dtype, SLUICE_AVG, false, wire.error, kCount * 4 / 2);
+          return reduce(s, 4, rank, wire.dtype, SLUICE_AVG, false, wire.error, kCount * 2);
         },
         ~0U, [](uint32_t, sluice_options&) { ::setenv("SLUICE_HOSTS", "exact", 1); });
   }
