@@ -8,16 +8,14 @@
 
 #include <array>
 #include <csignal>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <vector>
 
 #include "core/clock.h"
 #include "core/log.h"
-#include "reducer/reducer.h"
+#include "tests/support/reducer_pool.h"
 
 namespace sluice::test {
 
@@ -56,21 +54,10 @@ class PoolProcess {
   }
 
  private:
-  using Pool = std::vector<std::unique_ptr<reducer::Reducer>>;
-
   void serve(size_t reducers) const {
-    Pool pool;
-    std::string list;
-    for (size_t i = 0; i < reducers; ++i) {
-      reducer::ReducerOptions o;
-      o.listen_port = 0;
-      o.lanes = 2;
-      o.memory_limit = 512 * kMiB;
-      auto started = reducer::Reducer::start(o);
-      if (!started) ::_exit(1);
-      list += (list.empty() ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string((*started)->port());
-      pool.push_back(std::move(*started));
-    }
+    ReducerPool pool;
+    if (!pool.start(reducers)) ::_exit(1);
+    std::string list = pool.list();
     list.resize(256);
     if (::write(from_pool_[1], list.data(), list.size()) != static_cast<ssize_t>(list.size())) ::_exit(1);
     for (char question = 0; ::read(to_pool_[0], &question, 1) == 1;) {
@@ -81,8 +68,8 @@ class PoolProcess {
     }
   }
 
-  static bool is_idle(const Pool& pool) {
-    for (const auto& reducer : pool) {
+  static bool is_idle(const ReducerPool& pool) {
+    for (const auto& reducer : pool.reducers()) {
       const auto status = nlohmann::json::parse(reducer->status_json());
       if (status["sessions"]["open"] != 0 || status["sessions"]["ending"] != 0 ||
           status["memory"]["reserved_bytes"] != 0)

@@ -14,8 +14,8 @@
 #include <memory>
 #include <string_view>
 
-#include "reducer/reducer.h"
 #include "tests/functional/local_test_bed.h"
+#include "tests/support/reducer_pool.h"
 #include "tests/support/temporary_file.h"
 #include "transport/tcp/address.h"
 #include "transport/tcp/connect.h"
@@ -82,19 +82,10 @@ class Rails : public LocalTestBed {
       const int code = body(rank, o);
       ::_exit(code == 0 && ::testing::Test::HasFailure() ? 5 : code);
     }
-    std::vector<std::unique_ptr<reducer::Reducer>> pool;
-    std::string list;
-    for (size_t i = 0; i < reducers; ++i) {
-      reducer::ReducerOptions o;
-      o.listen_port = 0;
-      o.lanes = 2;
-      o.memory_limit = 512 * kMiB;
-      auto started = reducer::Reducer::start(o);
-      ASSERT_TRUE(started.has_value()) << started.error().text;
-      list += (list.empty() ? "127.0.0.1:" : ",127.0.0.1:") + std::to_string((*started)->port());
-      pool.push_back(std::move(*started));
-    }
-    if (reducers == 0) list = "none";
+    ReducerPool pool;
+    const Result<void> started = pool.start(reducers);
+    ASSERT_TRUE(started.has_value()) << started.error().text;
+    std::string list = reducers == 0 ? "none" : pool.list();
     list.resize(256);
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       ASSERT_EQ(::write(pipe[1], list.data(), list.size()), static_cast<ssize_t>(list.size()));
