@@ -17,7 +17,7 @@ AS_HOST = 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"'
 sys.path.insert(0, str(ROOT / "tests" / "functional"))
 
 import sluice_process  # noqa: E402
-from sluice_process import DEADLINE_S, SluiceTest  # noqa: E402
+from sluice_process import DEADLINE_S, SluiceTest, until  # noqa: E402
 
 
 def main():

@@ -18,7 +18,7 @@ from datetime import timedelta
 import sluice
 import torch
 import torch.distributed as dist
-from package_test_bed import join_torch
+from package_test_bed import join_torch, until
 from sluice.torch import Options
 from sluice.torch.device import STREAMED, CudaDevice, HostDevice
 from sluice.torch.rails import railed_session
@@ -143,7 +143,7 @@ def check_others(results):
     stream, found = device.new_stream(), []
     x = torch.zeros(50_000)
     with device.use(stream):  # in stream order, from the input to the result
-        device.run(stream, lambda: (time.sleep(0.2), x.fill_(1.0)))
+        device.run(stream, lambda: (time.sleep(0.2), x.fill_(1.0)))  # so slow that the test sees who does not wait
         work = dist.all_reduce(x, async_op=True)
         assert work.wait() and not work.is_completed()
         device.run(stream, lambda: found.append(x.sum().item()))
@@ -333,10 +333,7 @@ def unable():
     if RANK == 1:
         session_of_group()._session.allreduce_async = fail
     error, _ = told_of(lambda: dist.all_reduce(x))
-    begin = time.monotonic()
-    while dist.group.WORLD.error() is None and time.monotonic() < begin + 20:
-        time.sleep(0.001)
-    leave([error, str(dist.group.WORLD.error())])
+    leave([error, str(error_of_group())])
 
 
 def leave(told):
@@ -355,9 +352,8 @@ def told_of(call):
     return "nothing", 0.0
 
 
-def until_completed(work):
-    while not work.is_completed():
-        time.sleep(0.001)
+def error_of_group():
+    return until("the group has failed", dist.group.WORLD.error)
 
 
 def lost():
@@ -370,11 +366,9 @@ def lost():
         sys.stdin.readline()  # until it is killed
     work = dist.all_reduce(x, async_op=True)
     print("begun", flush=True)
-    until_completed(work)
-    end = time.monotonic()
-    while dist.group.WORLD.error() is None and time.monotonic() < end + 10:
-        time.sleep(0.001)
-    leave([told_of(lambda: dist.all_reduce(x))[0], str(dist.group.WORLD.error()), [told_of(work.wait)[0], work.is_success()]])
+    until("the collective has ended", work.is_completed)
+    error = error_of_group()
+    leave([told_of(lambda: dist.all_reduce(x))[0], str(error), [told_of(work.wait)[0], work.is_success()]])
 
 
 def in_motion():
@@ -401,9 +395,8 @@ def overdue():
         os._exit(0)
     work = dist.all_reduce(x, async_op=True)
     begin = time.monotonic()
-    until_completed(work)
-    while dist.group.WORLD.error() is None and time.monotonic() < begin + 20:
-        time.sleep(0.001)
+    until("the collective has ended", work.is_completed)
+    error_of_group()
     leave([time.monotonic() - begin, told_of(lambda: dist.all_reduce(x))[0]])
 
 

@@ -15,7 +15,7 @@ import weakref
 import sluice
 import torch
 import torch.distributed as dist
-from package_test_bed import join_torch
+from package_test_bed import join_torch, until
 from sluice.torch.device import STREAMED, CallingThread, HostDevice
 from sluice.torch.devices.streamed import StreamedWork
 from sluice.torch.rails import railed_session
@@ -29,13 +29,6 @@ def raised(call):
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
-
-
-def until(has_happened):
-    deadline = time.monotonic() + 20
-    while not has_happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def check_device():
@@ -70,7 +63,7 @@ def check_device():
     alive = weakref.ref(third)
     del third
     gate.set()
-    until(lambda: alive() is None)
+    until("the stream has gone", lambda: alive() is None)
     # What a stream cannot do is told to who uses it next, and does not stop it.
     device.run(first, lambda: 1 // 0)
     event = device.record(first)
