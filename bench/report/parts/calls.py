@@ -1,9 +1,7 @@
 """Part of the section torch_backend: what a call of the backend costs between two ranks alone."""
 
-import torch_backend
-from run import CannotRun, markdown_table
-from sections.torch_backend import ENVIRONMENT
-from test_network import unavailable_reason
+from run import markdown_table
+from sections import torch_backend
 
 TITLE = "A call of the backend"
 # Options of torch_backend.py for two ranks, without reducers.
@@ -12,17 +10,8 @@ OPTIONS = ["--reducers", "0", "--rate", "0", "--cases", "call"]
 
 
 def measure(run):
-    if reason := unavailable_reason():
-        raise CannotRun(reason)
-    if not (ENVIRONMENT / "has-torch").exists():
-        raise CannotRun(f"{ENVIRONMENT} has no torch: run scripts/python_env.sh")
-    library = run.program.parents[1] / "lib" / "libsluice.so"
-    rows = []
-    for case, options in CASES.items():
-        arguments = torch_backend.parse(["--sluice", str(run.program), "--library", str(library), "--python", str(ENVIRONMENT / "bin" / "python"), *options, *OPTIONS,
-                                         "--calls", run.pick("2000", "50"), "--rounds", str(run.rounds)])
-        rows += [{"ranks": case, **row} for row in torch_backend.rows_of(arguments, *torch_backend.measure(arguments))]
-    return rows
+    counts = ["--calls", run.pick("2000", "50"), "--rounds", str(run.rounds)]
+    return [{"ranks": case, **row} for case, options in CASES.items() for row in torch_backend.rows(run, *options, *OPTIONS, *counts)]
 
 
 def text(_rows):

@@ -1,8 +1,7 @@
 """Part of the section hosts: what collectives cost a training that computes on each core."""
 
-import hosts
-from run import CannotRun, markdown_table, size_text
-from test_network import unavailable_reason
+from run import markdown_table, size_text
+from sections import hosts
 
 TITLE = "Beside a computing thread on each core"
 # Options of hosts.py.
@@ -17,15 +16,8 @@ BRIEF = [["--hosts", "1", "--entries", "gloo-ring", "--ranks-per-host", "2", "--
 
 
 def measure(run):
-    if reason := unavailable_reason():
-        raise CannotRun(reason)
-    cases = []
-    for options in run.pick(CASES, BRIEF):
-        print(f"   hosts.py {' '.join(options)}", flush=True)
-        output = hosts.measure(hosts.parse(["--sluice", str(run.program), "--peers", str(run.programs), "--rounds", str(run.rounds), "--collectives", "allreduce", *options]))
-        run.record_machine(output)
-        cases.append({"options": options, "load_average": output["load_average"], "failures": output["failures"], "rows": output["results"]})
-    return cases
+    return [{"options": options, "load_average": output["load_average"], "failures": output["failures"], "rows": output["results"]}
+            for options, output in hosts.outputs(run, [["--collectives", "allreduce", *case] for case in run.pick(CASES, BRIEF)])]
 
 
 def text(cases):

@@ -1,11 +1,9 @@
 """Part of the section torch_backend: HSDP with float32 gradients as bf16 on the wire, beside gloo: the time between hosts, and the losses of a training."""
 
 import hsdp
-import torch_backend
 from run import CannotRun, markdown_table
-from sections.torch_backend import ENVIRONMENT
+from sections import torch_backend
 from sluice_run import SluiceFailed
-from test_network import unavailable_reason
 
 TITLE = "HSDP with 16 bits between hosts"
 CASES = ["hsdp step, bf16", "hsdp step without copies"]
@@ -14,14 +12,7 @@ BRIEF = ["--workers", "2", "--reducers", "2", "--bytes", "1M"]
 
 
 def measure(run):
-    if reason := unavailable_reason():
-        raise CannotRun(reason)
-    if not (ENVIRONMENT / "has-torch").exists():
-        raise CannotRun(f"{ENVIRONMENT} has no torch: run scripts/python_env.sh")
-    library, python = run.program.parents[1] / "lib" / "libsluice.so", str(ENVIRONMENT / "bin" / "python")
-    arguments = torch_backend.parse(["--sluice", str(run.program), "--library", str(library), "--python", python, *OPTIONS, *run.pick([], BRIEF), "--cases", ";".join(CASES),
-                                     "--rounds", str(run.rounds), "--repetitions", run.pick("3", "1")])
-    rows = list(torch_backend.rows_of(arguments, *torch_backend.measure(arguments)))
+    rows = torch_backend.rows(run, *OPTIONS, *run.pick([], BRIEF), "--cases", ";".join(CASES), "--rounds", str(run.rounds), "--repetitions", run.pick("3", "1"))
     try:
         return {"rows": rows, "training": hsdp.measure(hsdp.parse(["--sluice", str(run.program), *run.pick([], ["--brief", "--seeds", "2"])]))}
     except SluiceFailed as error:

@@ -30,14 +30,20 @@ BRIEF = [["--hosts", "2", "--rate", "400mbit", "--ranks-per-host", "2", "--reduc
          ["--hosts", "1", "--ranks-per-host", "2", "--size", "64K", "--collectives", "both", "--iterations", "2"]]
 
 
-def measure(run):
+def outputs(run, cases):
+    """The options of each case and what hosts.py returns with them."""
     if reason := unavailable_reason():
         raise CannotRun(reason)
-    cases = []
-    for options in run.pick(CASES, BRIEF):
+    for options in cases:
         print(f"   hosts.py {' '.join(options)}", flush=True)
         output = hosts.measure(hosts.parse(["--sluice", str(run.program), "--peers", str(run.programs), "--rounds", str(run.rounds), *options]))
         run.record_machine(output)
+        yield options, output
+
+
+def measure(run):
+    cases = []
+    for options, output in outputs(run, run.pick(CASES, BRIEF)):
         new = [row for row in output["results"] if row["sharing"] or not any(same_case(row, other) for case in cases for other in case["rows"])]
         cases.append({"options": options, **{key: output[key] for key in ("hosts", "rate", "load_average", "failures")},
                       "rows": new})

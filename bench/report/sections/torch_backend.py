@@ -12,13 +12,17 @@ OPTIONS = ["--workers", "4", "--reducers", "0,4", "--rate", "200mbit", "--bytes"
 
 
 def measure(run):
+    return rows(run, *OPTIONS, *run.pick([], ["--bytes", "1M", "--rounds", "1", "--repetitions", "1"]))
+
+
+def rows(run, *options):
+    """The rows of torch_backend.py with these options, of which the last of a name counts."""
     if reason := unavailable_reason():
         raise CannotRun(reason)
     if not (ENVIRONMENT / "has-torch").exists():
         raise CannotRun(f"{ENVIRONMENT} has no torch: run scripts/python_env.sh")
     library = run.program.parents[1] / "lib" / "libsluice.so"
-    arguments = torch_backend.parse(["--sluice", str(run.program), "--library", str(library), "--python", str(ENVIRONMENT / "bin" / "python"), *OPTIONS,
-                                     *run.pick([], ["--bytes", "1M", "--rounds", "1", "--repetitions", "1"])])
+    arguments = torch_backend.parse(["--sluice", str(run.program), "--library", str(library), "--python", str(ENVIRONMENT / "bin" / "python"), *options])
     return list(torch_backend.rows_of(arguments, *torch_backend.measure(arguments)))
 
 
