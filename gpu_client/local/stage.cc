@@ -316,6 +316,7 @@ void Stage::end_all(Errc status) noexcept {
   // No piece is in flight any more.
   make_ = finish_ = arrived_;
   done_.store(arrived_, std::memory_order_release);
+  rail_limit_.idle(monotonic_now());
 }
 
 bool Stage::has_work() const noexcept {
