@@ -112,20 +112,21 @@ Result<void> check_exactness(const std::vector<HostInfo>& infos) {
                                    ", but not on " + rank_at(infos, differs->exact != 0 ? 0 : other));
 }
 
-// Says once why ranks of one machine do not share its memory, unless they shall not, and which ranks cannot
-// tell on which machine they are.
-void log_separated(const std::vector<HostInfo>& infos, const engine::Identity& identity) {
-  if (identity.rank != 0) return;
+// Says once which ranks cannot tell on which machine they are.
+void log_unknown(const std::vector<HostInfo>& infos, const engine::Identity& identity) {
   std::vector<Rank> unknown;
   for (Rank rank = 0; rank < infos.size(); ++rank) {
     if (!is_known(infos[rank].machine)) unknown.push_back(rank);
   }
-  if (!unknown.empty() && infos.size() > 1) {
-    engine::SessionLog(identity.session, identity.rank)
-        .warn(name_ranks(unknown) +
-              (unknown.size() == 1 ? " counts as a host of its own" : " count as a host each") +
-              ": /proc/sys/kernel/random/boot_id or /proc/self/ns/net cannot be read there");
-  }
+  if (unknown.empty() || infos.size() == 1) return;
+  engine::SessionLog(identity.session, identity.rank)
+      .warn(name_ranks(unknown) +
+            (unknown.size() == 1 ? " counts as a host of its own" : " count as a host each") +
+            ": /proc/sys/kernel/random/boot_id or /proc/self/ns/net cannot be read there");
+}
+
+// Says once why ranks of one machine do not share its memory, unless they shall not.
+void log_separated(const std::vector<HostInfo>& infos, const engine::Identity& identity) {
   std::map<std::pair<std::array<uint8_t, 16>, std::string>, Rank> first;
   for (Rank rank = 0; rank < infos.size(); ++rank) {
     const HostInfo& info = infos[rank];
@@ -239,7 +240,10 @@ Result<HostAgreement> HostAgreement::reach(const engine::SessionOptions& session
   }
   SLUICE_RETURN_IF_ERROR(check_names(*infos));
   SLUICE_RETURN_IF_ERROR(check_exactness(*infos));
-  log_separated(*infos, identity);
+  if (identity.rank == 0) {
+    log_unknown(*infos, identity);
+    log_separated(*infos, identity);
+  }
   out.topology_ = topology_of(*infos);
   out.infos_ = std::move(*infos);
   out.log_obstacle();

@@ -19,7 +19,6 @@
 
 namespace sluice::local {
 
-inline constexpr size_t kMaxHostName = 64;  // bytes
 // SLUICE_HOST_ID, or nothing.
 [[nodiscard]] std::string this_host_name();
 

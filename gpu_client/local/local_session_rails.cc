@@ -39,7 +39,7 @@ Result<void> LocalSession::join_rails(HostAgreement& agreement) {
   show(nullptr);
   // The ranks of this host must not wait for a rail that does not come.
   if (!joined) end_by_own_failure(joined.error().code, joined.error().text);
-  if (joined) stage_->begin_limit(bytes_at_once());
+  if (joined) stage_->rail_limit().begin(bytes_at_once());
   // Whoever ends the session looks at this flag afterwards, and this thread at the end: one of them aborts.
   if (joined) are_rails_complete_.store(true, std::memory_order_seq_cst);
   if (code() == Errc::kOk) return {};
@@ -113,7 +113,7 @@ engine::SessionOptions LocalSession::rail_options(uint32_t rail) {
   o.device_memory = false;
   o.op_timeout = 0;     // this session has one of its own
   o.observers.clear();  // the same
-  o.inflight_limit = &stage_->rail_limit();
+  o.inflight_limit = &stage_->rail_limit().shared();
   // Without an open operation nothing else wakes whoever makes progress, or the thread that watches.
   o.on_ended = [this] {
     stage_->wake();

@@ -7,6 +7,7 @@
 
 #include "core/ids.h"
 #include "core/status.h"
+#include "gpu_client/local/topology.h"
 #include "wire/handshake_messages.h"
 #include "wire/message_codec.h"
 #include "wire/sha256.h"
@@ -36,7 +37,7 @@ struct LocalHello {
   wire::Nonce nonce{};
   std::string host_name{};  // SLUICE_HOST_ID
   static void visit(auto& m, auto& v) {
-    v(m.version), v(m.rank), v(m.ranks), v(m.has_token), v(m.nonce), v.text(m.host_name, 64);
+    v(m.version), v(m.rank), v(m.ranks), v(m.has_token), v(m.nonce), v.text(m.host_name, kMaxHostName);
   }
 };
 

@@ -74,10 +74,8 @@ class Stage final : engine::EndListener {
   void set_exact() noexcept { is_exact_ = true; }
   // Before the first operation that shall be recorded. `recorder` outlives the object.
   void set_recorder(Recorder* recorder) noexcept { recorder_ = recorder; }
-  // For the SessionOptions of the rails.
-  [[nodiscard]] engine::SharedInflightLimit& rail_limit() noexcept { return rail_limit_.shared(); }
-  // When the rails are there, before the first operation. `at_once`: RailLimit::begin().
-  void begin_limit(uint64_t at_once) noexcept { rail_limit_.begin(at_once); }
+  // Before the first operation, for the rails.
+  [[nodiscard]] RailLimit& rail_limit() noexcept { return rail_limit_; }
   // The same for the begin and end of operations in the black box.
   void set_black_box(const blackbox::EventSource& events) noexcept { blackbox_ = events; }
   // Adds an open operation. The table's capacity bounds their number.

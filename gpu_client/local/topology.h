@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,6 +15,8 @@
 #include "core/ids.h"
 
 namespace sluice::local {
+
+inline constexpr size_t kMaxHostName = 64;  // bytes of SLUICE_HOST_ID
 
 // "rank 3", or "ranks 2, 3".
 [[nodiscard]] inline std::string name_ranks(const std::vector<Rank>& ranks) {

@@ -36,8 +36,8 @@
 
 namespace sluice::engine {
 
-// Whether ranks that share a host use its memory (gpu_client/local/). kExact: also the partial sums of bf16
-// between hosts are f32, which are twice the bytes, so that a sum is rounded once.
+// Whether ranks that share a host use its memory (gpu_client/local/). kExact: also the partial sums between
+// hosts of bf16, and of f32 that travels in another type, are f32. They have more bytes, but are not rounded.
 enum class HostSharing : uint8_t { kOff, kAuto, kExact };
 
 struct SessionOptions {
