@@ -13,10 +13,11 @@
 namespace sluice::local {
 namespace {
 
-// A rank that waits yields its core for this long before it sleeps: a wake-up costs about as much. Where a
-// yield takes long, other threads need the cores, and ranks sleep at once; then they yield again, more and
-// more often.
-constexpr Nanos kSpin = 20 * kMicrosecond;
+// A rank that waits yields its core so often before it sleeps: alone on its core that takes 15 to 20 us, and
+// a wake-up costs about as much. Where ranks share a core, the time passes in which the others work, and
+// costs nothing. Where a yield takes long, other threads need the cores, and ranks sleep at once; then they
+// yield again, more and more often.
+constexpr unsigned kYields = 32;
 constexpr Nanos kLongYield = 500 * kMicrosecond;
 constexpr Nanos kLongestSleep = kSecond;
 
@@ -27,7 +28,7 @@ LocalSession::LocalSession(engine::SessionOptions options, Topology topology)
       topology_(std::move(topology)),
       host_(topology_.host_of[options_.join.identity.rank]),
       blackbox_(blackbox::EventSource::of_rank(options_.join.identity.session, options_.join.identity.rank)),
-      spin_(kSpin) {}
+      yields_(kYields) {}
 
 LocalSession::~LocalSession() {
   if (!stage_ || stopping_.load(std::memory_order_relaxed)) return;  // close() has stopped the thread
@@ -210,40 +211,40 @@ bool LocalSession::step() noexcept {
 template <typename Predicate, typename Sleeper>
 void LocalSession::drive(Predicate done, Nanos deadline, Sleeper sleeper) noexcept {
   constexpr unsigned kStepsPerLook = 64;  // at the clock
-  Nanos idle_since = 0;
+  unsigned idle_steps = 0;
   Nanos now = 0;
   for (unsigned steps = 0; !done();) {
     if (step()) {
-      idle_since = 0;
+      idle_steps = 0;
       if (++steps % kStepsPerLook != 0) continue;
       now = monotonic_now();
-    } else if (idle_since == 0) {
-      idle_since = now = monotonic_now();
+    } else if (++idle_steps == 1) {
+      now = monotonic_now();
       stall_meter_.note(stage_->pieces_done(), table_->open_count() > 0, now);
     }
     check_failures();
     check_deadline(now);
     if (done() || now >= deadline) return;
-    if (idle_since == 0) continue;
-    now = idle(now, idle_since, deadline, sleeper);
+    if (idle_steps == 0) continue;
+    now = idle(now, idle_steps, deadline, sleeper);
     stall_meter_.extend(stage_->pieces_done(), table_->open_count() > 0, now);
   }
 }
 
 // Returns the time afterwards.
 template <typename Sleeper>
-Nanos LocalSession::idle(Nanos now, Nanos idle_since, Nanos deadline, Sleeper sleeper) noexcept {
-  if (now - idle_since < spin_) {
+Nanos LocalSession::idle(Nanos now, unsigned idle_steps, Nanos deadline, Sleeper sleeper) noexcept {
+  if (idle_steps <= yields_) {
     ::sched_yield();
     const Nanos after = monotonic_now();
-    if (after - now > kLongYield) spin_ = 0;
+    if (after - now > kLongYield) yields_ = 0;
     return after;
   }
   const Nanos until = std::min({deadline, now + kLongestSleep, operation_deadline(now)});
   if (until > now)
     stage_->sleep(
         [&](const std::atomic<uint32_t>& word, uint32_t seen) { sleeper(word, seen, until - now); });
-  spin_ = std::min(spin_ + kMicrosecond, kSpin);
+  yields_ = std::min(yields_ + 1, kYields);
   return monotonic_now();
 }
 

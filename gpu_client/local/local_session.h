@@ -120,7 +120,7 @@ class LocalSession final : public engine::CollectiveSession {
   void drive(Predicate done, Nanos deadline, Sleeper sleeper) noexcept;
   [[nodiscard]] bool step() noexcept;
   template <typename Sleeper>
-  [[nodiscard]] Nanos idle(Nanos now, Nanos idle_since, Nanos deadline, Sleeper sleeper) noexcept;
+  [[nodiscard]] Nanos idle(Nanos now, unsigned idle_steps, Nanos deadline, Sleeper sleeper) noexcept;
   void signal() noexcept;
 
   // local_session_end.cc
@@ -179,7 +179,7 @@ class LocalSession final : public engine::CollectiveSession {
   std::atomic<uint32_t> callers_{0};  // in wait(); the own thread leaves progress to them
   std::atomic<bool> stopping_{false};
   std::optional<Result<void>> watch_begun_;  // of the own thread; guarded by mutex_
-  Nanos spin_;                               // of the thread that makes progress
+  unsigned yields_;                          // of the thread that makes progress
   engine::StallMeter stall_meter_;
   EarlyEnd* early_end_ = nullptr;  // of the thread that joins rails; guarded by mutex_
   std::mutex mutex_;               // for waits on changed_
