@@ -76,6 +76,7 @@ class PeerBench {
   void call(const std::vector<float>& in, size_t count);
   [[nodiscard]] double run_operation(const std::vector<float>& in, size_t count, bool refill);
   [[nodiscard]] uint64_t first_operation(size_t count);
+  void warm_up(size_t count);
   void begin_loop();
   // What the timed loop used on this rank.
   struct LoopCost {

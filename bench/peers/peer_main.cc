@@ -47,7 +47,9 @@ class PeerFlags {
                    "timed operations per size, or iterations of the trace")
         ->capture_default_str()
         ->check(CLI::Range(1, 1'000'000));
-    app.add_option("--warmup", options_.warmup, "untimed operations or iterations before them")
+    app.add_option(
+           "--warmup", options_.warmup,
+           "untimed operations or iterations before them; without a trace more, until they last 0.1 s")
         ->capture_default_str();
     app.add_option(
            "--computing", options_.computing_share,
