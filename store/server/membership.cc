@@ -163,22 +163,21 @@ std::shared_ptr<HostedModel> StoreServer::hosted_model(const std::string& name) 
 }
 
 Result<void> StoreServer::drop_deleted(const Listing& states) {
-  std::vector<std::string> missing;
+  std::vector<std::shared_ptr<HostedModel>> missing;
   {
     const std::scoped_lock lock(mutex_);
     for (const auto& [model, entry] : models_) {
-      const std::string& name = entry.hosted->spec().name;
-      if (!std::ranges::binary_search(states.entries, state_key(name), {}, &Entry::key))
-        missing.push_back(name);
+      const std::string key = state_key(entry.hosted->spec().name);
+      if (!std::ranges::binary_search(states.entries, key, {}, &Entry::key)) missing.push_back(entry.hosted);
     }
   }
-  for (const std::string& name : missing) {
+  for (const std::shared_ptr<HostedModel>& model : missing) {
     // It may have been created after the list was read.
-    const auto entry = options_.coordinator->get(state_key(name));
+    const auto entry = options_.coordinator->get(state_key(model->spec().name));
     if (!entry) return add_context("the coordinator", entry.error());
     if (*entry) continue;
-    options_.log("model \"" + name + "\" was deleted");
-    drop(name);
+    options_.log("model \"" + model->spec().name + "\" was deleted");
+    drop([&](const HostedModel& m) { return m.id() == model->id(); });
   }
   return {};
 }

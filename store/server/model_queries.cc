@@ -71,6 +71,7 @@ Result<std::string> StoreServer::create(const std::string& specification, const 
     state.shards.push_back({.owner = stores[i], .copy = copy, .generation = 1});
   }
   const ModelRecord record{.id = random_id(), .job = job, .spec = std::move(*spec)};
+  state.model = record.id;
   auto made = options_.coordinator->create(model_key(name), record_text(record));
   if (!made) return add_context("the coordinator", made.error());
   if (!made->is_done()) {
@@ -80,10 +81,10 @@ Result<std::string> StoreServer::create(const std::string& specification, const 
     if (const std::string text = difference(existing->spec, record.spec); !text.empty())
       return fail(Errc::kMismatch, "model \"" + name + "\" exists: " + text);
     if (existing->job != job) return fail(Errc::kUnauthenticated, other_job(name, existing->job, job));
+    state.model = existing->id;
   }
   // Also if its creator has stopped before it wrote the state.
-  const auto wrote = options_.coordinator->create(state_key(name), state_text(state));
-  if (!wrote) return add_context("the coordinator", wrote.error());
+  SLUICE_RETURN_IF_ERROR(write_first_state(name, state));
   const auto known = read(name);
   if (!known) return tl::unexpected(known.error());
   if (!*known) return fail(Errc::kReset, "model \"" + name + "\" has been deleted");
@@ -93,6 +94,31 @@ Result<std::string> StoreServer::create(const std::string& specification, const 
     return tl::unexpected(taken.error());
   }
   return answer(**known, made->is_done());
+}
+
+Result<void> StoreServer::write_first_state(const std::string& name, const CoordinatedState& state) {
+  const std::string key = state_key(name);
+  for (;;) {
+    const auto entry = options_.coordinator->get(key);
+    if (!entry) return add_context("the coordinator", entry.error());
+    if (*entry) {
+      const auto left = parse_state(**entry);
+      if (!left) return tl::unexpected(left.error());
+      if (left->model == 0 || left->model == state.model) return {};
+    }
+    // After the state: it is not replaced for a model that was deleted before.
+    const auto record = options_.coordinator->get(model_key(name));
+    if (!record) return add_context("the coordinator", record.error());
+    if (!*record) return {};
+    const auto known = parse_record(**record);
+    if (!known) return tl::unexpected(known.error());
+    if (known->id != state.model) return {};
+    const std::string text = state_text(state);
+    const auto wrote = *entry ? options_.coordinator->compare_and_swap(key, (*entry)->revision, text)
+                              : options_.coordinator->create(key, text);
+    if (!wrote) return add_context("the coordinator", wrote.error());
+    if (wrote->is_done()) return {};
+  }
 }
 
 Result<void> StoreServer::start_model(uint64_t id, uint64_t version) {
@@ -128,34 +154,42 @@ Result<void> StoreServer::start_model(uint64_t id, uint64_t version) {
   }
 }
 
+// The record that is removed is the one whose job was compared.
 Result<void> StoreServer::remove(const std::string& name, const std::string& job) {
-  const auto known = options_.coordinator->get(model_key(name));
-  if (!known) return add_context("the coordinator", known.error());
-  if (*known) {
-    const auto record = parse_record(**known);
+  for (;;) {
+    const auto entry = options_.coordinator->get(model_key(name));
+    if (!entry) return add_context("the coordinator", entry.error());
+    if (!*entry) return {};
+    const auto record = parse_record(**entry);
     if (record && record->job != job) return fail(Errc::kUnauthenticated, other_job(name, record->job, job));
+    const auto removed = options_.coordinator->remove(model_key(name), (*entry)->revision);
+    if (!removed) return add_context("the coordinator", removed.error());
+    if (removed->outcome != Outcome::kConflict) return remove_state(name, record ? record->id : 0);
   }
-  for (const std::string& key : {model_key(name), state_key(name)}) {
-    for (;;) {
-      const auto entry = options_.coordinator->get(key);
-      if (!entry) return add_context("the coordinator", entry.error());
-      if (!*entry) break;
-      const auto removed = options_.coordinator->remove(key, (*entry)->revision);
-      if (!removed) return add_context("the coordinator", removed.error());
-      if (removed->outcome != Outcome::kConflict) break;
-    }
+}
+
+Result<void> StoreServer::remove_state(const std::string& name, uint64_t model) {
+  for (;;) {
+    const auto entry = options_.coordinator->get(state_key(name));
+    if (!entry) return add_context("the coordinator", entry.error());
+    if (!*entry) break;
+    const auto state = parse_state(**entry);
+    if (model != 0 && state && state->model != 0 && state->model != model) break;
+    const auto removed = options_.coordinator->remove(state_key(name), (*entry)->revision);
+    if (!removed) return add_context("the coordinator", removed.error());
+    if (removed->outcome != Outcome::kConflict) break;
   }
-  drop(name);
+  drop([&](const HostedModel& m) { return model != 0 ? m.id() == model : m.spec().name == name; });
   return {};
 }
 
-void StoreServer::drop(const std::string& name, uint64_t except) {
+void StoreServer::drop(const std::function<bool(const HostedModel&)>& which) {
   std::vector<Model> dropped;
   {
     const std::scoped_lock lock(mutex_);
     for (auto at = models_.begin(); at != models_.end();) {
       const auto next = std::next(at);
-      if (at->first != except && at->second.hosted->spec().name == name) {
+      if (which(*at->second.hosted)) {
         dropped.push_back(std::move(at->second));
         models_.erase(at);
       }

@@ -37,8 +37,8 @@ std::string state_text(const CoordinatedState& state) {
   nlohmann::json shards = nlohmann::json::array();
   for (const ShardHolders& s : state.shards)
     shards.push_back({{"owner", s.owner}, {"copy", s.copy}, {"generation", s.generation}});
-  return config::json_text(
-      nlohmann::json{{"started", state.is_started}, {"version", state.version}, {"shards", shards}});
+  return config::json_text(nlohmann::json{
+      {"model", state.model}, {"started", state.is_started}, {"version", state.version}, {"shards", shards}});
 }
 
 Result<ModelRecord> parse_record(const Entry& entry) {
@@ -64,6 +64,7 @@ Result<CoordinatedState> parse_state(const Entry& entry) {
   try {
     const auto json = config::parse_json(entry.value);
     if (json.is_discarded()) return bad_value(entry, "no JSON");
+    state.model = json.value("model", uint64_t{0});
     state.is_started = json.at("started").get<bool>();
     state.version = json.at("version").get<uint64_t>();
     for (const auto& s : json.at("shards")) {

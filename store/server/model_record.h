@@ -1,6 +1,7 @@
 // What the coordinator knows of a model. Keys: "models/NAME" has its specification, "state/NAME" its version
 // and who has its shards, "stores/ID" the address of a live reducer. Version and holders are one value, so
-// that a step commits only if no shard has changed hands since it was prepared.
+// that a step commits only if no shard has changed hands since it was prepared. A model begins with its
+// specification and ends with it: a state of another model, or of none, is left from one that was deleted.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@ struct ShardHolders {
 };
 
 struct CoordinatedState {
+  uint64_t model = 0;       // whose state it is, by the id in its record; 0: written by a release without it
   bool is_started = false;  // all shards have the first version
   uint64_t version = 0;     // the current one
   std::vector<ShardHolders> shards;

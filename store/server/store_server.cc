@@ -154,12 +154,15 @@ Result<std::optional<StoreServer::Known>> StoreServer::read(const std::string& n
   if (!*state_entry) return std::optional<Known>();  // its creator has stopped in between, or is about to
   auto state = parse_state(**state_entry);
   if (!state) return tl::unexpected(state.error());
+  if (state->model != 0 && state->model != record->id) return std::optional<Known>();
   return std::optional<Known>({std::move(*record), std::move(*state)});
 }
 
 Result<void> StoreServer::take(const Known& known, Shards shards) {
   // One that was deleted, and created again. Before the locks, because it waits for the end of a leader.
-  drop(known.record.spec.name, known.record.id);
+  drop([&](const HostedModel& model) {
+    return model.spec().name == known.record.spec.name && model.id() != known.record.id;
+  });
   // Declared before the locks, so that no request waits for the end of its thread.
   std::shared_ptr<StepLeader> ended;
   const std::scoped_lock taking(take_mutex_);

@@ -107,8 +107,12 @@ class StoreServer {
   [[nodiscard]] Result<MessageChannel> connect_to(StoreId store);
   // The end of this server interrupts the connection.
   [[nodiscard]] Result<MessageChannel> connect_to(const std::string& address, Nanos deadline);
-  // Ends the models with this name, and deletes their files. `except`: the id of one that stays, or 0.
-  void drop(const std::string& name, uint64_t except = 0);
+  // Writes the first state of a model, in place of one that is left from a deleted model.
+  [[nodiscard]] Result<void> write_first_state(const std::string& name, const CoordinatedState& state);
+  // Removes the state of a model whose record is gone, and what this reducer has of it. `model` 0: unknown.
+  [[nodiscard]] Result<void> remove_state(const std::string& name, uint64_t model);
+  // Ends the models for which `which` holds, and deletes their files.
+  void drop(const std::function<bool(const HostedModel&)>& which);
   // Drops models that were deleted while another reducer was asked.
   [[nodiscard]] Result<void> drop_deleted(const Listing& states);
   [[nodiscard]] std::string model_folder(uint64_t model) const;
