@@ -23,6 +23,7 @@
 #include "blackbox/dump_thread.h"
 #include "blackbox/event_source.h"
 #include "core/result.h"
+#include "gpu_client/engine/base/peer_error.h"
 #include "gpu_client/engine/base/session_end_latch.h"
 #include "gpu_client/engine/data_path/op_table.h"
 #include "gpu_client/engine/data_path/stall_meter.h"
@@ -132,7 +133,10 @@ class LocalSession final : public engine::CollectiveSession {
   void end_here(Errc code, const std::string& text, Errc code_for_rails) noexcept;
   void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;
   // The same for a failure of this rank: the others learn whose it is.
-  void end_by_own_failure(Errc code, const std::string& reason) noexcept;
+  void end_by_own_failure(Errc code, const std::string& reason, Errc code_for_others) noexcept;
+  void end_by_own_failure(Errc code, const std::string& reason) noexcept {
+    end_by_own_failure(code, reason, engine::code_for_peer(code));
+  }
   // Leaves the reason to the other ranks of this host, unless there is one.
   void tell_others(Errc code, const std::string& reason) noexcept;
   // Why the session has ended, as told on this host: names the rank that failed, also if it is this one.

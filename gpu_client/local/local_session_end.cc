@@ -111,7 +111,7 @@ void LocalSession::check_deadline(Nanos now) noexcept {
 void LocalSession::abort(Errc code, const std::string& reason, Errc code_for_others) noexcept {
   blackbox_.record(blackbox::EventKind::kAborted, {.code = code_for_others}, reason);
   dump_.request("a session was aborted");
-  end_for_all(code, reason, code_for_others);
+  end_by_own_failure(code, reason, code_for_others);
 }
 
 void LocalSession::end_here(Errc code, const std::string& text, Errc code_for_rails) noexcept {
@@ -142,9 +142,8 @@ void LocalSession::end_for_all(Errc code, const std::string& reason, Errc code_f
   stage_->wake_all();
 }
 
-void LocalSession::end_by_own_failure(Errc code, const std::string& reason) noexcept {
+void LocalSession::end_by_own_failure(Errc code, const std::string& reason, Errc code_for_others) noexcept {
   if (end_latch_.code() != Errc::kOk) return;
-  const Errc code_for_others = engine::code_for_peer(code);
   // Here first: this rank's thread must not find what the others are told.
   end_here(code, reason, code_for_others);
   try {

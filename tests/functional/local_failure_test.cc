@@ -207,7 +207,7 @@ TEST_F(LocalFailure, AnAbortEndsTheWaitOfTheOthers) {
       EXPECT_EQ(sluice_session_close(c.session), SLUICE_CLOSED);
     } else {
       EXPECT_EQ(sum(c.session, x), SLUICE_LOST);
-      EXPECT_THAT(reason_of(c.session), AllOf(StartsWith("out of "), HasSubstr(" cheese")));
+      EXPECT_THAT(reason_of(c.session), AllOf(StartsWith("rank 1: out of "), HasSubstr(" cheese")));
       EXPECT_EQ(sluice_session_close(c.session), SLUICE_LOST);
     }
   });
@@ -221,7 +221,8 @@ TEST_F(LocalFailure, AnAbortIsSeenByIdleRanks) {
     if (rank == 0) {
       EXPECT_EQ(sluice_session_abort(c.session, "enough"), SLUICE_OK);
     }
-    EXPECT_TRUE(eventually([&] { return reason_of(c.session) == "enough"; })) << reason_of(c.session);
+    const std::string reason = rank == 0 ? "enough" : "rank 0: enough";
+    EXPECT_TRUE(eventually([&] { return reason_of(c.session) == reason; })) << reason_of(c.session);
     sluice_session_close(c.session);
   });
 }

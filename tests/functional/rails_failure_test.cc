@@ -122,9 +122,10 @@ TEST_F(RailsFailure, ErrorsNameTheRanksOfTheSession) {
     // The abort may come before this rank knows that all have joined.
     EXPECT_TRUE(c.session == nullptr || eventually([&] { return !reason_of(c.session).empty(); }));
     const std::string reason = c.session == nullptr ? c.error : reason_of(c.session);
-    EXPECT_THAT(reason, ::testing::EndsWith("rank 1 is tired"));
-    if (rank < 3) {
-      EXPECT_THAT(reason, ::testing::ContainsRegex(": rank [345] \\("));  // who was first
+    if (rank == 4) {
+      EXPECT_EQ(reason, "rank 1 is tired");
+    } else {
+      EXPECT_THAT(reason, ::testing::ContainsRegex("rank 4( \\([^)]*\\))?: rank 1 is tired$"));
     }
     if (c.session != nullptr) static_cast<void>(sluice_session_close(c.session));
     return 0;
