@@ -196,7 +196,7 @@ class Sessions(ReducerTest):
         thread.start()
         begun.wait(DEADLINE_S)
         begin = time.monotonic()
-        with self.assertRaises(sluice.Timeout):  # the other rank never issued the operation
+        with self.assertRaisesRegex(sluice.Timeout, "^linger_ms ended before all open operations"):  # the other rank never issued it
             first.close()
         thread.join(DEADLINE_S)
         self.assertEqual(len(seen), 1)

@@ -18,7 +18,7 @@ from typing import Any, Optional, Union
 from . import _library
 from .buffers import Buffer, check_pair, stream_handle, view
 from .collectives import Collectives, library_op, pointer
-from .errors import Closed, Error, error_for_status
+from .errors import Closed, Error, Timeout, error_for_status
 from .finding_reader import FindingReader
 from .findings import OnFinding
 from .options import session_options, stream_options
@@ -275,7 +275,8 @@ class Session(Collectives):
         for callback in self._close_callbacks:
             callback()
         atexit.unregister(self._at_exit)
-        _library.check(status, str(failure or ""))
+        late = "linger_ms ended before all open operations had, or before all ranks had left or finished" if status == Timeout.status else ""
+        _library.check(status, str(failure or late))
 
     def __enter__(self) -> Session:
         return self
