@@ -31,9 +31,9 @@ bool is_job_id(const std::string& text) {
 
 // The innermost launcher comes first. torchrun sets "none" when the user gave no id.
 constexpr std::string_view kLauncherVariables[] = {
-    "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "TRAINING_JOB_NAME", "SKYPILOT_TASK_ID",
-    "PBS_JOBID",           "LSB_JOBID",    "FLUX_JOB_ID",       "AWS_BATCH_JOB_ID",
-    "AZ_BATCH_JOB_ID",     "RAY_JOB_ID",   "PMIX_NAMESPACE"};
+    "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID",    "TRAINING_JOB_NAME", "CLOUD_ML_JOB_ID",
+    "SKYPILOT_TASK_ID",    "PBS_JOBID",       "LSB_JOBID",         "FLUX_JOB_ID",
+    "AWS_BATCH_JOB_ID",    "AZ_BATCH_JOB_ID", "RAY_JOB_ID",        "PMIX_NAMESPACE"};
 
 // Returns SLUICE_JOB_ID, otherwise the job name set by a launcher, otherwise an empty string. Returns
 // kInvalidArgument when SLUICE_JOB_ID is not a valid name; an invalid name from a launcher is skipped.
@@ -45,9 +45,27 @@ Result<std::string> job_id(const Environment& env) {
   }
   for (const std::string_view variable : kLauncherVariables) {
     auto value = env.variable(variable);
+    // The trials of a hyperparameter search on Vertex AI have the same job id.
+    if (value && variable == "CLOUD_ML_JOB_ID") {
+      if (const auto trial = env.variable("CLOUD_ML_TRIAL_ID")) *value += "." + *trial;
+    }
     if (value && *value != "none" && is_job_id(*value)) return std::move(*value);
   }
   return std::string();
+}
+
+// Names the reducers of the platform that SLUICE_REDUCERS replaces, because a job with both is often a
+// mistake.
+std::optional<std::string> replaced_reducers(const Environment& env, const std::vector<Endpoint>& used) {
+  for (const Source source : {Source::kClusterSpec, Source::kTfConfig, Source::kSageMaker}) {
+    const SourceResult queried = query_source(source, env, false);
+    const auto* const found = queried ? std::get_if<DiscoveryResult>(&*queried) : nullptr;
+    if (found == nullptr) continue;
+    if (found->reducers == used) return std::nullopt;
+    return "SLUICE_REDUCERS replaces the " + std::to_string(found->reducers.size()) + " reducers of " +
+           std::string(to_string(source));
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -98,6 +116,10 @@ Result<Outcome> discover(const Environment& env, std::string_view requested) {
     outcome.result = std::get<DiscoveryResult>(std::move(queried));
     outcome.result->source = source;
     outcome.result->job = std::move(job);
+    if (source == Source::kStatic || source == Source::kFile) {
+      if (auto note = replaced_reducers(env, outcome.result->reducers))
+        outcome.result->notes.push_back(std::move(*note));
+    }
     break;
   }
   return outcome;

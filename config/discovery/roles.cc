@@ -96,6 +96,11 @@ SourceResult from_tf_config(const Environment& env, bool requested) {
     if (requested) return tl::unexpected(document.error());
     return NotConfigured{.reason = document.error().text};
   }
+  if (!requested && env.variable("SM_CURRENT_HOST")) {
+    return NotConfigured{.reason =
+                             "TF_CONFIG is SageMaker's, so ps are parameter servers of TensorFlow "
+                             "(SLUICE_DISCOVERY=tf-config uses them as reducers)"};
+  }
   if (!requested) {
     const auto environment = document->member("environment");
     const auto name = environment && *environment ? (*environment)->text() : Result<std::string>("");

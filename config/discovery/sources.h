@@ -14,8 +14,9 @@ namespace sluice::config::discovery {
 // Reads CLUSTER_SPEC, which Vertex AI sets on every replica: workerpool2 holds the reducers, 0 and 1 the
 // workers.
 [[nodiscard]] SourceResult from_cluster_spec(const Environment& env);
-// Reads TF_CONFIG, with `ps` as the reducers. Outside Vertex AI ("environment": "cloud") `ps` are real
-// parameter servers, so elsewhere the source applies only when it is `requested` by name.
+// Reads TF_CONFIG, with `ps` as the reducers. Outside Vertex AI ("environment": "cloud", which SageMaker's
+// toolkit sets too) `ps` are real parameter servers, so elsewhere the source applies only when it is
+// `requested` by name.
 [[nodiscard]] SourceResult from_tf_config(const Environment& env, bool requested);
 // Reads SageMaker's resourceconfig.json, otherwise its copies in SM_* variables. The reducers are the
 // instance group `reducer` or `reducers`, or the group named by SLUICE_SM_GROUP.

@@ -50,7 +50,9 @@ def place_of_environment(environment: Mapping[str, str] = os.environ) -> Optiona
         place = chosen
     reducers = environment.get("SLUICE_REDUCERS", "")
     listed = ",".join(config.get("cluster", {}).get("ps", []))
-    is_used = config.get("environment") == "cloud" and environment.get("SLUICE_DISCOVERY", "auto") == "auto"
+    # SageMaker's toolkit sets "cloud" too, but its ps are servers of TensorFlow.
+    is_vertex = config.get("environment") == "cloud" and "SM_CURRENT_HOST" not in environment
+    is_used = is_vertex and environment.get("SLUICE_DISCOVERY", "auto") == "auto"
     if place is not None and place.rank == 0 and is_used and listed and reducers not in ("", listed):
         warnings.warn(f"SLUICE_REDUCERS={reducers} is used, and not the reducers of TF_CONFIG, {listed}", stacklevel=3)
     return place
