@@ -69,14 +69,26 @@ class SageMaker(DeployTest):
         script = self.write("start.sh", "\n".join(["#!/usr/bin/env bash", *lines[first:first + 2]]) + "\n")
         hosts = [f"algo-{i}" for i in range(1, 13)]
         groups = [{"instance_group_name": "reducer", "hosts": ["algo-1", "algo-3"]}, {"instance_group_name": "worker", "hosts": [*hosts[3:], "algo-2"]}]
-        for host, rank in (("algo-2", 0), ("algo-4", 1), ("algo-12", 9)):
-            config = self.write("resourceconfig.json", json.dumps({"current_host": host, "hosts": hosts, "instance_groups": groups}))
-            variables = environment({"SLUICE_SM_RESOURCE_CONFIG": str(config), "PATH": f"{self.folder}:{deploy_case.program().parent}:{os.environ['PATH']}"})
-            done = subprocess.run(["bash", script], cwd=deploy_case.ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S,
+        key = "/opt/ml/input/data/sluice/pool.key"
+
+        def run(config):
+            path = self.write("resourceconfig.json", config if isinstance(config, str) else json.dumps(config))
+            variables = environment({"SLUICE_SM_RESOURCE_CONFIG": str(path), "PATH": f"{self.folder}:{deploy_case.program().parent}:{os.environ['PATH']}"})
+            return subprocess.run(["bash", script], cwd=deploy_case.ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S,
                                   check=False)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(done.stdout, "algo-1:7470,algo-3:7470 /opt/ml/input/data/sluice/pool.key "
-                             f"--nnodes 10 --node-rank {rank} --master-addr algo-2 --master-port 29500 --nproc-per-node 8 train.py\n")
+        for host, rank in (("algo-2", 0), ("algo-4", 1), ("algo-12", 9)):
+            done = run({"current_host": host, "hosts": hosts, "instance_groups": groups})
+            self.assertEqual((done.returncode, done.stdout), (0, f"algo-1:7470,algo-3:7470 {key} --nnodes 10 --node-rank {rank} --master-addr algo-2 "
+                                                              "--master-port 29500 --nproc-per-node 8 train.py\n"), done.stderr)
+        # Without a group of reducers the workers reduce by themselves.
+        done = run({"current_host": "algo-10", "hosts": hosts})
+        self.assertEqual((done.returncode, done.stdout), (0, f"none {key} --nnodes 12 --node-rank 9 --master-addr algo-1 --master-port 29500 --nproc-per-node 8 "
+                                                          "train.py\n"), done.stderr)
+        for config, error in (("{", r"sluice: .*/resourceconfig.json:1:2: unexpected end of JSON"),
+                              ({"current_host": "algo-99", "hosts": hosts, "instance_groups": groups}, r"sluice: .*: no host list contains this host")):
+            done = run(config)
+            self.assertEqual((done.returncode, done.stdout), (78, ""))
+            self.assertRegex(done.stderr, error)
 
 
 class Pages(unittest.TestCase):

@@ -84,6 +84,23 @@ class Training(TensorflowTest):
             self.assertGreater(min(result["loop_bytes"], result["fit_bytes"]), 0)
         self.assertGreater(self.status_after_sessions(address, 3)["data"]["bytes_in"], STEPS * SENT_BYTES)
 
+    def test_on_sagemaker_workers_reduce_by_themselves(self):
+        """The toolkit lists a server of TensorFlow on each host as `ps`, in an environment "cloud": none of them gets a connection."""
+        servers = [self.enterContext(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+        cluster = {"master": [f"127.0.0.1:{self.reserve_port()}"], "worker": [f"127.0.0.1:{self.reserve_port()}"],
+                   "ps": [f"127.0.0.1:{server.getsockname()[1]}" for server in servers]}
+        common = {"SM_CURRENT_HOST": "algo-1", "SLUICE_REDUCERS": "none", "SLUICE_RENDEZVOUS": f"127.0.0.1:{self.reserve_port()}", "CUDA_VISIBLE_DEVICES": ""}
+        tasks = [json.dumps({"cluster": cluster, "environment": "cloud", "task": {"type": kind, "index": 0}}) for kind in ("master", "worker")]
+        printed = self.outputs([self.python("-W", "error:SLUICE", EXAMPLES / "train_loop.py", TF_CONFIG=task, **common) for task in tasks])
+        losses = [float(loss) for loss in re.findall(r"^step \d+ loss (\S+)$", printed[0], re.MULTILINE)]
+        self.assertEqual(len(losses), STEPS)
+        self.assertLess(losses[-1], losses[0] / 5)
+        for output in printed:
+            self.assertGreater(int(re.search(r"sent (\d+) bytes to reducers", output)[1]), STEPS * SENT_BYTES // 2)
+        for server in servers:
+            server.setblocking(False)
+            self.assertRaises(BlockingIOError, server.accept)
+
     def end_one_of(self, workers, expect, **extra):
         """Worker 1 ends, with the exit code `expect`. The others must get an error within a minute; returns the reasons."""
         _, address = self.start_reducer()
@@ -163,7 +180,8 @@ class Places(TensorflowTest):
         self.assertEqual(self.place(config, SLUICE_RANK="1", SLUICE_WORKERS="2", SLUICE_REDUCERS="r:1")[1], [])  # rank 0 says so for all
         config["task"]["index"] = 0
         self.assertEqual(self.place(config, SLUICE_REDUCERS="r:1")[1], ["SLUICE_REDUCERS=r:1 is used, and not the reducers of TF_CONFIG, p0:1"])
-        self.assertEqual(self.place({**config, "environment": ""}, SLUICE_REDUCERS="r:1")[1], [])  # these are real parameter servers
+        for real in ({"config": {**config, "environment": ""}}, {"config": config, "SM_CURRENT_HOST": "algo-1"}):  # parameter servers of TensorFlow
+            self.assertEqual(self.place(**real, SLUICE_REDUCERS="r:1")[1], [])
         self.assertRaisesRegex(ValueError, "set both or none", self.place, config, SLUICE_RANK="1")
         self.assertRaisesRegex(ValueError, "SLUICE_RANK=-1: expected", self.place, config, SLUICE_RANK="-1", SLUICE_WORKERS="2")
 
