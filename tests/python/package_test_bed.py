@@ -54,10 +54,10 @@ def wheel_environment():
             if not name.startswith("PYTHON")}
 
 
-def unpack_wheel(folder):
-    """Builds the wheel in `folder` and unpacks it there. Returns the folder, for PYTHONPATH."""
+def unpack_wheel(folder, interpreter=sys.executable):
+    """Builds the wheel in `folder` with an interpreter that has setuptools, and unpacks it there. Returns the folder, for PYTHONPATH."""
     code = "import sys, wheel_backend; print(wheel_backend.build_wheel(sys.argv[1]))"
-    made = subprocess.run([sys.executable, "-B", "-c", code, folder], capture_output=True, text=True, timeout=60, check=True,
+    made = subprocess.run([interpreter, "-B", "-c", code, folder], capture_output=True, text=True, timeout=60, check=True,
                           env={**wheel_environment(), "PYTHONPATH": str(PACKAGE)})
     with zipfile.ZipFile(folder / made.stdout.strip()) as wheel:
         wheel.extractall(folder / "site-packages")
