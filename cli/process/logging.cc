@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "cli/process/stderr_sink.h"
 #include "config/json.h"
 #include "core/log.h"
 
@@ -87,9 +87,8 @@ std::string logfmt_quoted(std::string_view text) {
 }
 
 void start_logging(const std::string& level, const std::string& format) {
-  auto logger = spdlog::stderr_logger_mt("sluice");
+  auto logger = std::make_shared<spdlog::logger>("sluice", std::make_shared<StderrSink>());
   logger->set_level(spdlog::level::from_str(level));
-  logger->flush_on(spdlog::level::debug);
   spdlog::set_default_logger(std::move(logger));
   set_log_format(format);
   log::set_sink(&to_spdlog);

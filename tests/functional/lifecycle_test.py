@@ -49,6 +49,27 @@ class ReducerLifecycleTest(SluiceTest):
         self.assertFalse(reducer.ended())
         self.expect_drained(reducer)
 
+    def test_a_reducer_continues_while_nobody_reads_its_log(self):
+        log, log_end = os.pipe()
+        os.set_blocking(log_end, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.write(log_end, b"full" * 1024):
+                pass
+        os.set_blocking(log_end, True)
+        reducer, address = self.start_reducer(stderr=log_end)
+        self.addCleanup(os.close, log)
+        os.close(log_end)
+        self.run_sluice(*JOB, "--workers", "2", "--connect", address)
+        os.set_blocking(log, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.read(log, 1 << 16):
+                pass
+        self.run_sluice(*JOB, "--workers", "2", "--connect", address)
+        self.expect_drained(reducer)
+        lines = os.read(log, 1 << 16).decode().splitlines()
+        self.assertRegex(lines[0], r'level=warning msg="\d+ log lines were lost here: stderr did not accept them within 50 ms"$')
+        self.assertRegex(lines[-1], 'msg="ended after .* 2 sessions completed, 0 failed')
+
     def test_a_failure_to_start_a_thread_is_an_error_and_no_crash(self):
         """The watchdog thread, which starts last."""
         manager = self.folder / "notify"
