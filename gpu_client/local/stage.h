@@ -200,6 +200,9 @@ class Stage final : engine::EndListener {
     return segment_.result(slot) + host_ * rail_bytes(p, strip_bytes(p));
   }
   [[nodiscard]] uint32_t receiving_host(const Piece& p) const noexcept;
+  // Averages divide once: at the end, after a sum that is exact or in f32; but partial sums that are rounded
+  // for the rail, before, in f32: the rail's result is then the average, and is not rounded once more.
+  [[nodiscard]] bool divides_first(const Piece& p) const noexcept;
   // Whether the piece has a part that this rank owns.
   [[nodiscard]] bool is_owner(const Piece& p) const noexcept {
     return p.parts_per_strip > 0 ? local_ - p.place.owner < p.parts_per_strip : p.place.owner == rank_;

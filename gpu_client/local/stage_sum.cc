@@ -12,7 +12,6 @@
 namespace sluice::local {
 namespace {
 
-// Averages divide once, at the end, by all ranks.
 wire::Op partial_op(wire::Op op) noexcept {
   return op == wire::Op::kAvg ? wire::Op::kSum : op;
 }
@@ -65,9 +64,14 @@ void Stage::sum(const Piece& p, uint32_t slot, std::byte* out) noexcept {
     sources_[local] = is_in_buffer ? send_at(r, p.place) : segment_.contribution(slot, local);
   }
   const size_t count = p.bytes / wire::size_of(r.dtype);
-  const wire::Op op = rails_.empty() ? r.op : partial_op(r.op);
+  const wire::Op op = rails_.empty() || divides_first(p) ? r.op : partial_op(r.op);
   const auto stage = p.is_wide ? kernels::Stage::kPartial : kernels::Stage::kWhole;
   kernels::find_fold(r.dtype, op, stage)({sources_.data(), ranks_}, count, topology_.ranks(), out);
+}
+
+bool Stage::divides_first(const Piece& p) const noexcept {
+  const engine::OpRequest& r = table_[p.op].request;
+  return r.op == wire::Op::kAvg && !p.is_wide && wire::accumulator_of(r.dtype) != r.dtype;
 }
 
 // The host whose ranks receive the result; all of them in kinds without one.
@@ -155,7 +159,7 @@ void Stage::finish_piece(const Piece& p, uint32_t slot) noexcept {
   const bool is_last_step = r.kind == wire::Kind::kReduceScatter && p.parts_per_strip <= 1 && is_owner(p);
   std::byte* const out = is_last_step ? recv_at(r, p.place) : shared;
   const size_t count = bytes / wire::size_of(r.dtype);
-  if (!p.is_wide && r.op != wire::Op::kAvg) {
+  if (!p.is_wide && (r.op != wire::Op::kAvg || divides_first(p))) {
     if (out != shared) copy(out, shared, bytes);
     return;
   }

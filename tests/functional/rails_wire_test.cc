@@ -1,6 +1,7 @@
 // f32 that travels in 16 or 8 bits between hosts with several ranks.
 #include <sluice/streams.h>
 
+#include <bit>
 #include <cmath>
 
 #include "tests/functional/rails_test_bed.h"
@@ -77,6 +78,31 @@ TEST_F(RailsWire, HostsSendTheirSumInTheWireType) {
       }
     }
   }
+}
+
+// The division by 6 is before the rounding of a host's sum: nothing is rounded after the reducers' sum.
+TEST_F(RailsWire, AveragesOfRoundedSumsAreNotRoundedAgain) {
+  const auto as_bf16 = [](float value) {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    return std::bit_cast<float>((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000);
+  };
+  const auto value = [](size_t i, uint32_t rank) {  // of 8 significant bits
+    return static_cast<float>((i * 7 + rank * 311) % 251) - 125;
+  };
+  run_hosts({0, 0, 1, 1, 2, 2}, 1, [&](uint32_t rank, sluice_session* s) {
+    std::vector<uint16_t> x(30'000), y(x.size());
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(value(i, rank)) >> 16);
+    if (sluice_allreduce(s, x.data(), y.data(), x.size(), SLUICE_BF16, SLUICE_AVG) != SLUICE_OK) return 81;
+    for (size_t i = 0; i < x.size(); ++i) {
+      float hosts[3];
+      for (uint32_t host = 0; host < 3; ++host)
+        hosts[host] = as_bf16((value(i, 2 * host) + value(i, 2 * host + 1)) / 6);
+      const float expected = as_bf16(hosts[0] + hosts[1] + hosts[2]);
+      if (std::bit_cast<float>(uint32_t{y[i]} << 16) != expected) return 82;
+    }
+    return 0;
+  });
 }
 
 TEST_F(RailsWire, ExactSumsOfHostsTravelAsF32) {
