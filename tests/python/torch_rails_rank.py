@@ -1,10 +1,10 @@
-"""usage: torch_rails_rank.py collectives|wires|decisions|cycles|exits|unable|lost|in_motion|overdue HOSTS: collectives of the backend "sluice" whose hosts
+"""usage: torch_rails_rank.py collectives|wires|decisions|cycles|exits|unable|leaves|lost|in_motion|overdue HOSTS: collectives of the backend "sluice" whose hosts
 reduce first, on host streams.
 
 HOSTS has the letter of each rank's host, such as aabb. collectives: checks all against sums in f64, and trains. wires: prints what travels in fewer
 bits. decisions: prints where hosts do not reduce first, and why. cycles: prints what groups that are gone leave. exits: ends without a goodbye to
-torch. unable, lost, in_motion, overdue: rank 1 cannot begin a collective, is killed beside one or within one, or does not call, and the others print
-what they are told."""
+torch. unable, leaves, lost, in_motion, overdue: rank 1 cannot begin a collective, destroys its group, is killed beside a collective or within one, or does
+not call, and the others print what they are told."""
 
 import faulthandler
 import hashlib
@@ -356,6 +356,21 @@ def error_of_group():
     return until("the group has failed", dist.group.WORLD.error)
 
 
+def leaves():
+    """Rank 1 destroys its group. The others call a collective of COUNT elements, those in LATER when stdin has a line."""
+    join()
+    x = torch.ones(int(os.environ["COUNT"]))
+    dist.all_reduce(x)
+    dist.barrier()
+    if RANK == 1:
+        dist.destroy_process_group()
+        sys.stdin.readline()
+        os._exit(0)
+    if str(RANK) in os.environ["LATER"]:
+        sys.stdin.readline()
+    leave(told_of(lambda: [dist.all_reduce(x) for _ in range(1000)]))
+
+
 def lost():
     join()
     x = torch.ones(1_000_000)
@@ -406,7 +421,7 @@ def main():
     STREAMED["cpu"] = HostDevice
     if "LEAST_BYTES" in os.environ:
         railed_session.LEAST_BYTES = int(os.environ["LEAST_BYTES"])
-    {"collectives": collectives, "wires": wires, "decisions": decisions, "cycles": cycles, "exits": exits, "unable": unable, "lost": lost, "in_motion": in_motion, "overdue": overdue}[sys.argv[1]]()
+    {"collectives": collectives, "wires": wires, "decisions": decisions, "cycles": cycles, "exits": exits, "unable": unable, "leaves": leaves, "lost": lost, "in_motion": in_motion, "overdue": overdue}[sys.argv[1]]()
 
 
 HOSTS = sys.argv[2]

@@ -97,6 +97,33 @@ class TorchRails(TorchTest):
         self.outputs(ranks)
         return list(map(json.loads, printed))
 
+    def check_left(self, hosts, count=100_000, later=(), **extra):
+        """Rank 1 leaves. later: ranks that call when the others have been told."""
+        ranks = self.start_hosts("leaves", hosts, COUNT=str(count), LATER="".join(map(str, later)), **extra)
+        for number in sorted({0, *range(2, len(hosts))}, key=lambda number: number in later):
+            if number in later:
+                ranks[number].stdin.write("\n")
+                ranks[number].stdin.flush()
+            error, seconds = json.loads(ranks[number].stdout.readline())
+            print(f"{hosts}, {later} later, rank {number}: after {seconds:.2f} s: {error}")
+            self.assertRegex(error, "^DistBackendError: .*rank 1 left the session")
+            self.assertLess(seconds, 1.5)
+        self.outputs(ranks)
+
+    def test_a_rank_that_leaves_is_named_on_every_host(self):
+        self.check_left("aabb")
+        self.check_left("aabb", count=10)
+
+    def test_a_rank_that_leaves_its_rail_is_named_by_its_number_in_the_group(self):
+        self.check_left("aabb", later=(0,))
+        self.check_left("abab", reducers=self.start_reducer()[1])
+
+    def test_a_rank_that_leaves_does_not_wait_for_its_rail(self):
+        self.check_left("aabb", later=(2, 3))
+
+    def test_a_rank_that_leaves_one_host_is_named(self):
+        self.check_left("aaa")
+
     def check_lost(self, hosts, reducers="none"):
         for next_call, error, (waited, has_succeeded) in self.kill_one("lost", hosts, reducers):
             print(next_call, "|", waited)

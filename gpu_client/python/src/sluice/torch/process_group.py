@@ -247,13 +247,13 @@ class SluiceGroup(ComposedGroup):
                 self._streams.session.abort(reason)
 
     def _close(self) -> None:
-        if self._streams is not None:
-            with suppress(Error):
-                self._streams.session.close()
         if self._gathers is not None:
             if self.error() is not None:  # a gather that other ranks do not call would not end
                 self._gathers.abort("the group's first session has failed")
             self._gathers.close()
+        if self._streams is not None:
+            with suppress(Error):
+                self._streams.session.close()
         if self._session is not None:
             with suppress(Error):  # the operations of a failed session have raised its error
                 self._session.close()

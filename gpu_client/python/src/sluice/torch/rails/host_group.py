@@ -1,4 +1,4 @@
-"""Class HostGroup: collectives of torch among the ranks of a host."""
+"""Classes HostGroup and Disconnected: collectives of torch among the ranks of a host."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d  # has the options that torch.distributed does not export
+
+
+class Disconnected(RuntimeError):
+    """A collective that had begun has failed, as when another rank has ended."""
 
 
 class HostGroup:
@@ -53,7 +57,11 @@ class HostGroup:
         group = self._group  # which must live until the end of the wait, also if another thread ends it
         if group is None:
             raise dist.DistBackendError("the group of the host's ranks was destroyed")
-        getattr(group, name)(*arguments).wait()
+        work = getattr(group, name)(*arguments)
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise Disconnected(str(error)) from error
 
 
 def _with_operator(options: Any, op: Any) -> Any:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import copy
+import re
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Optional
+
+import torch
 
 from ...completions import Operation
 from ...errors import Closed, Error, Lost, Timeout
 from ...session import Session
 from ..device import Device
-from .host_group import HostGroup
+from .host_group import Disconnected, HostGroup
 from .layout import Rail
 
 _CHECK_INTERVAL_S = 0.1
 _NAMING_S = 2.0  # how long a failure waits for the group's first session, which names the lost rank by its number in the group
+_ASKING_S = 0.1  # after this time it asks there who has left: a session tells that only to an operation
 
 
 class SteppedOperation:
@@ -67,7 +72,7 @@ class Monitor:
         """first: of the process group, in host memory. session: of the rail, None without one. timeout: of a step, in seconds."""
         self._device, self._stream, self._group = device, stream, group
         self._first = first
-        self._sessions = [] if session is None else [session]
+        self._of_all = [first]  # whose errors have the process group's numbers
         self._session = session
         self._rail = rail
         self._timeout = timeout
@@ -80,8 +85,8 @@ class Monitor:
         self._thread: Optional[threading.Thread] = None
 
     def add_session(self, session: Session) -> None:
-        """Also ends this one."""
-        self._sessions.append(session)
+        """Also ends this one, which is of all ranks."""
+        self._of_all.append(session)
 
     def run(self, *work: Callable[[], object]) -> None:
         """Runs a step in the order of the stream. Its collectives are those of the host's group."""
@@ -115,11 +120,12 @@ class Monitor:
         """Returns why the collectives have ended, or None. Ends them if a session has."""
         if self._failure is None and not self._is_stopped.is_set():
             try:
-                failed = next(filter(None, (session.error() for session in (self._first, *self._sessions))), None)
+                failed = next(filter(None, (session.error() for session in self._of_all)), None)
+                of_rail = None if self._session is None else self._session.error()
             except Error as error:  # this process has closed a session, perhaps at its exit
                 return error
-            if failed is not None:
-                return self._fail(failed)
+            if failed is not None or of_rail is not None:
+                return self._fail(failed or of_rail or Error(), is_named=failed is not None)
         return self._failure
 
     def named(self, error: Exception) -> Exception:
@@ -177,13 +183,14 @@ class Monitor:
                 failure = self._failure = error if is_named and isinstance(error, Error) else self._name(error)
                 for operation in self._operations:
                     operation.fail(failure)
-                for session in (*self._sessions, self._first):
-                    session.abort(str(failure))
+                for session in (self._session, *reversed(self._of_all)):
+                    if session is not None:
+                        session.abort(str(failure))
                 self._group.abort()
             return self._failure
 
     def _name(self, error: Exception) -> Error:
-        deadline = time.monotonic() + (0 if isinstance(error, Timeout) else _NAMING_S)  # the first session has no operation that is late
+        began, has_asked = time.monotonic(), not isinstance(error, (Error, Disconnected))  # an error of this rank alone is nobody's end
         while True:
             try:
                 told = self._first.error()
@@ -191,13 +198,25 @@ class Monitor:
                 told = closed
             if told is not None:
                 return told
-            if time.monotonic() >= deadline:
+            if isinstance(error, Closed) and (leaver := re.search(r"rank (\d+) left", str(error))) is not None:
+                return Closed(f"rank {self._rail.members[int(leaver[1])]} left the session; rank {self._first.rank} continued")  # as the first session's
+            waited = time.monotonic() - began
+            if isinstance(error, Timeout) or waited >= _NAMING_S:  # the first session has no operation that is late
                 break
+            if not has_asked and waited >= _ASKING_S:
+                self._ask()
+                has_asked = True
             time.sleep(_CHECK_INTERVAL_S / 10)
         if isinstance(error, Error):
             # At the beginning, because sessions tell other ranks a part of a long text.
             return type(error)(f"rail of ranks {', '.join(map(str, self._rail.members))}, in this order: {error}")
         return Lost(f"rank {self._first.rank} could not reduce within its host: {error}")
+
+    def _ask(self) -> None:
+        """Begins an operation of the first session, which ends with the name of a rank that has left. It is that of a barrier, in which another
+        rank may be."""
+        with suppress(Error):
+            self._first.allreduce_async(torch.zeros(1, dtype=torch.uint8), "max")
 
 
 def _watch(reference: weakref.ref[Monitor], is_stopped: threading.Event) -> None:

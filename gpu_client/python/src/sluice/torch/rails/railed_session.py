@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -63,6 +64,7 @@ class RailedSession:
         """stage, session (None with one host): owned. first: the process group's session. open_whole: collective, opens the session of all ranks.
         timeout: of a step within the host, in seconds."""
         self.rank, self.ranks = first.rank, first.ranks
+        self._first = first
         self._device, self._stream, self._rail = device, stream, rail
         self._stage, self._group = stage, stage.group
         self._session = session
@@ -162,17 +164,16 @@ class RailedSession:
         self._monitor.abort(reason)
 
     def close(self) -> None:
-        """Leaves the sessions and destroys the host's group. Waits for collectives as Session.close()."""
+        """Leaves the sessions, the first one too, and destroys the host's group. Waits for collectives as Session.close().
+
+        All at once: a session may linger until other ranks leave it, and until this rank has left all of them the others wait for it, or cannot
+        tell who has left."""
         has_finished = self._monitor.finish(_LINGER_S)
         self._monitor.stop()
-        for session in (self._session, self._whole):
-            if session is not None:
-                with suppress(Error):
-                    session.close()
-        if has_finished:
-            self._stage.close()
-        else:  # it could wait for ever
-            self._group.abort()
+        end_group = self._stage.close if has_finished else self._group.abort  # close() could wait for ever
+        with _on_threads(end_group, *(session.close for session in (self._session, self._whole) if session is not None)):
+            with suppress(Error):  # the operations of a failed session have raised its error
+                self._first.close()  # here, because it joins the threads of its futures, of which this may be one
         while self._close_callbacks:
             self._close_callbacks.pop()()
 
@@ -262,6 +263,39 @@ def _all_reduce_in(session: Session, calls: Sequence[tuple[torch.Tensor, str, Op
         for x, op, residual, stream in calls:
             session.allreduce_async(x, op, stream=stream, residual=residual)
     return request
+
+
+@contextmanager
+def _on_threads(*functions: Callable[[], object]) -> Iterator[None]:
+    """Runs the functions on threads beside the block, or after it where no thread can start, as at the end of the interpreter. Raises their first
+    exception, unless it is a sluice.Error."""
+    failures: list[BaseException] = []
+
+    def run(function: Callable[[], object]) -> None:
+        try:
+            function()
+        except Error:  # the operations of a failed session have raised its error
+            pass
+        except BaseException as error:
+            failures.append(error)
+
+    threads, later = [], []
+    for function in functions:
+        thread = threading.Thread(target=run, args=(function,), name="sluice-rails-end", daemon=True)
+        try:
+            thread.start()
+            threads.append(thread)
+        except RuntimeError:
+            later.append(function)
+    try:
+        yield
+    finally:
+        for function in later:
+            run(function)
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]
 
 
 def _summed(op: str) -> str:
