@@ -34,7 +34,7 @@ PEER_PACKAGES=(openmpi-bin libopenmpi-dev mpich libmpich-dev libgloo-dev)
 # InfiniBand.
 RDMA_PACKAGES=(qemu-system-x86 busybox-static cpio kmod xz-utils iproute2 linux-image-amd64 ibverbs-providers perftest)
 
-# Packages for tests with the label deploy.
+# Packages for tests with the labels deploy and frameworks.
 DEPLOY_PACKAGES=(
   python3-yaml python3-jsonschema
   g++-aarch64-linux-gnu qemu-user-static dnsmasq-base
@@ -44,6 +44,7 @@ DEPLOY_PACKAGES=(
   reuse                           # licenses
   prometheus chromium             # rules and scrape configuration; status page
   slurmctld slurmd slurm-client munge iproute2 # a Slurm cluster
+  default-jre-headless                         # Spark, for a test with the label frameworks
 )
 
 # Additional packages of release.sh.

@@ -19,8 +19,7 @@ DIGITS = Path(__file__).resolve().parents[2] / "demo" / "digits" / "digits.csv.g
 BATCH = 32  # images of a worker in a step
 
 
-def train(job):
-    """Runs in each worker."""
+def train(job):  # runs in each worker
     with gzip.open(job["data"], "rt", encoding="ascii") as lines:
         rows = torch.tensor([[float(value) for value in line.split(",")] for line in lines])
     torch.manual_seed(1)

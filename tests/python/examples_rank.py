@@ -11,7 +11,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "torch"
 BACKENDS = ("gloo", "sluice")
 OFFLOADED = ("gloo --wire f32", "train_fsdp2")
-SCRIPTS = ("train_ddp", "train_fsdp2", "train_hsdp", "train_lightning", "train_accelerate", "train_spark")
+SCRIPTS = ("train_ddp", "train_fsdp2", "train_hsdp", "train_lightning", "train_accelerate")
 
 
 def main():
@@ -23,11 +23,8 @@ def main():
         specification = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
         script = importlib.util.module_from_spec(specification)
         specification.loader.exec_module(script)
-        if name == "train_spark":
-            script.train(backend)  # what TorchDistributor calls in an executor; it sets the same variables
-        else:
-            sys.argv[1:] = ["--backend", *backend.split()]
-            script.main()
+        sys.argv[1:] = ["--backend", *backend.split()]
+        script.main()
 
 
 if __name__ == "__main__":
