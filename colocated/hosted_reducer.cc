@@ -22,6 +22,8 @@ namespace {
 
 constexpr auto kLeavePoll = std::chrono::milliseconds(2);
 constexpr Nanos kPortWait = 2 * kSecond;
+// Ranks that were refused read why, and those that start a little later ask.
+constexpr Nanos kLastWords = kSecond;
 
 // A reducer of this process, and what the sessions that share it have in common.
 struct HostedReducer {
@@ -98,6 +100,9 @@ class Place final : public LocalReducer {
     hosted_->reducer->expect_session(session_);
   }
   ~Place() override {
+    const Nanos deadline = monotonic_now() + kLastWords;
+    while (hosted_->reducer->end_meeting(session_) && monotonic_now() < deadline)
+      std::this_thread::sleep_for(kLeavePoll);
     hosted_->reducer->forget_session(session_);
     const std::lock_guard lock(all_.mutex);
     hosted_->sessions.erase(session_);

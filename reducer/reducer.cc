@@ -218,7 +218,9 @@ class RunningReducer final : public Reducer {
   }
   void forget_session(const SessionId& session) noexcept override {
     control_loop_.admission().forget_session(session);
+    control_loop_.forget_meeting(session);
   }
+  bool end_meeting(const SessionId& session) override { return control_loop_.end_meeting(session); }
   bool has_session(const SessionId& session) override { return control_loop_.has_session(session); }
   void drain() noexcept override { control_loop_.drain(); }
   bool is_draining() const noexcept override { return control_loop_.is_draining(); }

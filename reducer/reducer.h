@@ -146,6 +146,10 @@ class Reducer {
   // exist stay. Any thread.
   virtual void expect_session(const SessionId& session) = 0;
   virtual void forget_session(const SessionId& session) noexcept = 0;
+  // With `hosted`, before forget_session(): the rank that has this reducer needs it no more. Ranks that wait
+  // here for the others of the session are refused. True while some ranks may not have learned why the
+  // session was refused. Blocks until the control thread answers. Any thread.
+  [[nodiscard]] virtual bool end_meeting(const SessionId& session) = 0;
   // True while a rank has not left the session and the session has not failed. Blocks until the control
   // thread answers. Any thread.
   [[nodiscard]] virtual bool has_session(const SessionId& session) = 0;

@@ -49,7 +49,7 @@ ControlLoop::ControlLoop(const ReducerOptions& options, transport::tcp::Socket l
       mailbox_(io_, lanes),
       queue_pairs_(io_, rdma_),
       sessions_(*this, options_, id_),
-      gathers_(options_.join_timeout),
+      gathers_(options_.join_timeout, options_.hosted),
       job_({.expected_ranks = options_.expected_workers,
             .arrival_timeout = options_.arrival_timeout,
             .idle_timeout = options_.idle_timeout},
@@ -185,6 +185,20 @@ std::string ControlLoop::query_status() {
 
 bool ControlLoop::has_session(const SessionId& session) {
   return query<bool>([&] { return sessions_.find(session) != nullptr; });
+}
+
+bool ControlLoop::end_meeting(const SessionId& session) {
+  return query<bool>([&] {
+    gathers_.end(session);
+    return gathers_.owes_reason(session);
+  });
+}
+
+void ControlLoop::forget_meeting(const SessionId& session) {
+  static_cast<void>(query<bool>([&] {
+    gathers_.forget(session);
+    return true;
+  }));
 }
 
 bool ControlLoop::is_responsive(Nanos timeout) {

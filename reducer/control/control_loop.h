@@ -62,6 +62,9 @@ class ControlLoop {
   // Blocks until the loop has answered. Also works after the loop has ended.
   [[nodiscard]] std::string query_status();
   [[nodiscard]] bool has_session(const SessionId& session);
+  // Reducer::end_meeting(), and the end of what it remembers.
+  [[nodiscard]] bool end_meeting(const SessionId& session);
+  void forget_meeting(const SessionId& session);
   // The same without blocking: calls `reply` on the control thread, or never if the loop has ended.
   void request_status(std::function<void(std::string)> reply);
   // True if the loop runs a posted handler within `timeout` or has ended.

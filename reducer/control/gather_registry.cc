@@ -27,6 +27,11 @@ void GatherRegistry::add(Connection& from, const wire::Hello& hello, const wire:
                               " is out of range: at most " + std::to_string(wire::kMaxRanks) + " ranks"},
         hello.rank);
   }
+  if (const Refusal* const refusal = find_refusal(hello)) {
+    const Error why = refusal->error;
+    note_refused(from, hello, why);
+    return from.refuse(why, hello.rank);
+  }
   const Key key{hello.session, gather.round};
   const auto [at, is_first] = rounds_.try_emplace(key);
   PendingGather& round = at->second;
@@ -44,7 +49,8 @@ void GatherRegistry::add(Connection& from, const wire::Hello& hello, const wire:
   }
   if (const auto error = check(hello, round)) {
     from.refuse(*error, hello.rank);
-    refuse_all(round, *error, hello.rank);
+    note_refused(from, hello, *error);
+    refuse_all(hello.session, round, *error, hello.rank);
     rounds_.erase(at);
     return;
   }
@@ -52,8 +58,9 @@ void GatherRegistry::add(Connection& from, const wire::Hello& hello, const wire:
     const Error error =
         rounds_differ(hello.rank, gather.round, other->second.entries.begin()->first, other->first.second);
     from.refuse(error, hello.rank);
+    note_refused(from, hello, error);
     for (const auto differing : {at, other}) {
-      refuse_all(differing->second, error, hello.rank);
+      refuse_all(hello.session, differing->second, error, hello.rank);
       rounds_.erase(differing);
     }
     return;
@@ -85,12 +92,18 @@ Error GatherRegistry::rounds_differ(uint32_t rank, uint8_t round, uint32_t other
                                "; set SLUICE_HOSTS and SLUICE_COLOCATED alike on all ranks"};
 }
 
-std::optional<Error> GatherRegistry::on_join(const wire::Hello& hello) {
+std::optional<Error> GatherRegistry::on_join(Connection& from, const wire::Hello& hello) {
+  if (const Refusal* const refusal = find_refusal(hello)) {
+    Error why = refusal->error;
+    note_refused(from, hello, why);
+    return why;
+  }
   const auto at = find_waiting(hello.session, wire::job_name(hello));
   if (at == rounds_.end()) return std::nullopt;
   PendingGather& round = at->second;
   Error error = modes_differ(hello.rank, round.entries.begin()->first);
-  refuse_all(round, error, hello.rank);
+  note_refused(from, hello, error);
+  refuse_all(hello.session, round, error, hello.rank);
   rounds_.erase(at);
   return error;
 }
@@ -117,7 +130,7 @@ void GatherRegistry::tick(Nanos now) {
     if (!missing.empty()) {
       const Error late{Errc::kJoinTimeout, rank_list(missing) + " did not join in time"};
       const Connection& first = *round.entries.begin()->second.connection;
-      refuse_all(round, late, missing.front());
+      refuse_all(at->first.first, round, late, missing.front());
       leave_group(first.gather_group(), first, missing.front(), late);  // those who have not arrived
     }
     at = rounds_.erase(at);
@@ -131,8 +144,48 @@ void GatherRegistry::remove_closed(PendingGather& round) {
   });
 }
 
-void GatherRegistry::refuse_all(PendingGather& round, const Error& error, uint32_t rank) {
-  for (const auto& [present, entry] : round.entries) entry.connection->refuse(error, rank);
+void GatherRegistry::refuse_all(const SessionId& session, PendingGather& round, const Error& error,
+                                uint32_t rank) {
+  for (const auto& [present, entry] : round.entries) {
+    entry.connection->refuse(error, rank);
+    if (!remembers_) continue;
+    const auto at =
+        refused_.try_emplace(session, Refusal{.job = round.job, .ranks = round.ranks, .error = error});
+    at.first->second.told[present] = entry.connection;
+  }
+}
+
+void GatherRegistry::note_refused(Connection& from, const wire::Hello& hello, const Error& error) {
+  if (!remembers_) return;
+  const auto at = refused_.try_emplace(
+      hello.session, Refusal{.job = wire::job_name(hello), .ranks = hello.ranks, .error = error});
+  if (hello.rank < hello.ranks) at.first->second.told[hello.rank] = from.shared_self();
+}
+
+GatherRegistry::Refusal* GatherRegistry::find_refusal(const wire::Hello& hello) {
+  const auto at = refused_.find(hello.session);
+  return at != refused_.end() && at->second.job == wire::job_name(hello) ? &at->second : nullptr;
+}
+
+void GatherRegistry::end(const SessionId& session) {
+  const Error error{Errc::kPeerLost, "the rank at whose address the ranks meet has failed"};
+  for (auto at = rounds_.lower_bound({session, 0}); at != rounds_.end() && at->first.first == session;) {
+    remove_closed(at->second);
+    refuse_all(session, at->second, error, 0);
+    at = rounds_.erase(at);
+  }
+}
+
+bool GatherRegistry::owes_reason(const SessionId& session) const {
+  const auto at = refused_.find(session);
+  if (at == refused_.end()) return false;
+  const Refusal& refusal = at->second;
+  for (uint32_t rank = 1; rank < refusal.ranks; ++rank) {
+    const auto told = refusal.told.find(rank);
+    if (told == refusal.told.end()) return true;
+    if (const auto connection = told->second.lock(); connection && !connection->is_closed()) return true;
+  }
+  return false;
 }
 
 void GatherRegistry::send_to_all(const PendingGather& round, uint8_t number) {

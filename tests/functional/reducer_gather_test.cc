@@ -204,6 +204,51 @@ TEST_F(GatherTest, PassesOnWhyARankLeaves) {
   EXPECT_EQ(told.text, "no cheese");
 }
 
+// The reducer of a rank, which ends after the first failure.
+class HostedGather : public GatherTest {
+ protected:
+  HostedGather() {
+    auto options = test_options();
+    options.hosted = true;
+    options.only_expected_sessions = true;
+    start(options);
+    reducer->expect_session(session_id(1));
+  }
+};
+
+TEST_F(HostedGather, TellsRanksThatComeLaterWhyTheSessionWasRefused) {
+  auto first = send(1, 4, {}, 5000, 1);
+  EXPECT_FALSE(reducer->end_meeting(session_id(2))) << "another session";
+  auto second = send(2, 4, {}, 5000, 0);
+  const auto why = first.expect<wire::Refused>();
+  EXPECT_EQ(why.code, Errc::kMismatch);
+  EXPECT_EQ(second.expect<wire::Refused>().text, why.text);
+  EXPECT_TRUE(reducer->end_meeting(session_id(1))) << "rank 3 has not come";
+  {
+    ScriptedMember::Shape shape{.session = session_id(1), .rank = 3, .ranks = 4};
+    ScriptedMember late(port(), shape);
+    late.join();
+    EXPECT_EQ(late.control.expect<wire::Refused>().text, why.text);
+    EXPECT_TRUE(reducer->end_meeting(session_id(1))) << "they may still be reading";
+    const ScriptedConnection a = std::move(first), b = std::move(second);
+  }
+  EXPECT_TRUE(eventually([&](const nlohmann::json&) { return !reducer->end_meeting(session_id(1)); }));
+  reducer->forget_session(session_id(1));
+  reducer->expect_session(session_id(1));
+  auto again = send(0, 2, {2});
+  auto peer = send(1, 2, {3});
+  EXPECT_EQ(receive(peer, 2), (std::vector<std::vector<uint8_t>>{{2}, {3}}));
+}
+
+TEST_F(HostedGather, RefusesRanksThatWaitWhenItsRankHasFailed) {
+  auto waiting = send(1, 3, {});
+  ASSERT_TRUE(eventually([&](const nlohmann::json&) { return reducer->end_meeting(session_id(1)); }));
+  const auto why = waiting.expect<wire::Refused>();
+  EXPECT_EQ(why.code, Errc::kPeerLost);
+  EXPECT_EQ(why.text, "the rank at whose address the ranks meet has failed");
+  EXPECT_EQ(send(2, 3, {}).expect<wire::Refused>().text, why.text);
+}
+
 TEST_F(GatherTest, RefusesAStrangerWithoutEffectOnTheJob) {
   const TemporaryFile key_file(std::string(64, 'a'));
   auto options = test_options();

@@ -165,6 +165,7 @@ void Connection::on_gather() {
     const std::vector<uint32_t> joined = session->joined_ranks();
     const Error error = GatherRegistry::modes_differ(joined.empty() ? 0 : joined.front(), hello_.rank);
     refuse(error, hello_.rank);
+    loop_.gathers().note_refused(*this, hello_, error);
     return session->fail(error.code, hello_.rank, error.text);
   }
   limit_each_frame();

@@ -64,7 +64,7 @@ bool SessionRegistry::join(Connection& connection, const wire::Hello& hello, con
     return false;
   };
   if (auto error = check_join(hello, join)) return refuse(*error, hello.rank);
-  if (auto error = loop_.gathers().on_join(hello)) return refuse(*error, hello.rank);
+  if (auto error = loop_.gathers().on_join(connection, hello)) return refuse(*error, hello.rank);
   auto found = open_.find(hello.session);
   if (found != open_.end() && found->second->is_ending()) {
     release_ended();
