@@ -1,8 +1,9 @@
-"""usage: torch_refusals_rank.py devices|many|options|probe|timeouts: a rank that makes calls which the backend must refuse. Prints JSON with the errors.
+"""usage: torch_refusals_rank.py devices|many|options|probe|results|timeouts: a rank that makes calls which the backend must refuse. Prints JSON with the errors.
 
 devices: tensors of several devices in one call, in every order, for every collective. many: the ranks of a host that has too many of them to share
 memory, as threads; prints their sums. options: groups whose options or variables are bad on rank 1, or on rank 0.
 probe: why the rank cannot use its device, wherever its groups would meet.
+results: tensors that cannot hold a result, for every collective; with HOSTS on host streams, and it has the letter of each rank's host.
 timeouts: those that are no timedelta, or negative, everywhere in the package."""
 
 import faulthandler
@@ -17,7 +18,7 @@ import torch
 import torch.distributed as dist
 from package_test_bed import join_torch
 from sluice.torch import group_session
-from sluice.torch.device import HostDevice
+from sluice.torch.device import STREAMED, HostDevice
 from sluice.torch.devices.composed_group import JoinedWork
 from torch._C import _distributed_c10d as c10d
 
@@ -118,6 +119,36 @@ def probe():
     return found
 
 
+def results():
+    """{call: its error, and what the next call of ones returns}"""
+    group, ranks, found = dist.group.WORLD, dist.get_world_size(), {}
+    count = 50_000  # elements in one place
+
+    def shared(parts=1):
+        return torch.ones(1).expand(parts * count)
+
+    x, whole = torch.ones(count), torch.ones(ranks * count)
+    calls = {"all_reduce": lambda: dist.all_reduce(shared()), "max": lambda: dist.all_reduce(torch.ones(1, 2).expand(count, 2), dist.ReduceOp.MAX),
+             "factor": lambda: dist.all_reduce(shared(), dist._make_nccl_premul_sum(2.0)), "coalesced": lambda: group.allreduce_coalesced([x.clone(), shared()]).wait(),
+             "reduce": lambda: dist.reduce(shared(), 0), "broadcast": lambda: dist.broadcast(shared(), ranks - 1),
+             "scatter": lambda: dist.reduce_scatter_tensor(shared(), whole), "scatter list": lambda: dist.reduce_scatter(shared(), [x] * ranks),
+             "gather": lambda: dist.all_gather_into_tensor(shared(ranks), x), "gather list": lambda: dist.all_gather([shared() for _ in range(ranks)], x),
+             "complex factor": lambda: dist.all_reduce(x.clone(), dist._make_nccl_premul_sum(torch.ones(1, dtype=torch.complex64)))}
+    if "HOSTS" in os.environ:
+        calls["recv"] = lambda: dist.recv(shared(), 1 - dist.get_rank())
+    for name, call in calls.items():
+        error, y = error_of(call), torch.ones(count)
+        after = error_of(lambda y=y: dist.all_reduce(y))
+        found[name] = [error, y.unique().tolist() if after == "accepted" else after]
+    parts, everything = torch.zeros(count), torch.zeros(ranks * count)
+    dist.reduce_scatter_tensor(parts, shared(ranks))  # only read
+    dist.all_gather_into_tensor(everything, shared())
+    with torch.inference_mode():  # what is made there can be written only there
+        strided = torch.ones(2 * count)[::2]
+        dist.all_reduce(strided)
+    return {"errors": found, "read": [parts.unique().tolist(), everything.unique().tolist(), strided.unique().tolist()]}
+
+
 def timeouts():
     """{call: the errors with a number, and with a negative timedelta}"""
     group, x, negative = dist.group.WORLD, torch.ones(4), timedelta(seconds=-5)
@@ -150,8 +181,10 @@ def main():
     torch.set_num_threads(1)
     if sys.argv[1] in ("many", "probe"):
         return print(json.dumps({"many": many, "probe": probe}[sys.argv[1]]()))
+    if hosts := os.environ.get("HOSTS"):
+        STREAMED["cpu"], os.environ["SLUICE_HOST_ID"] = HostDevice, hosts[int(os.environ["RANK"])]
     join_torch("sluice")
-    print(json.dumps({"devices": devices, "options": options, "timeouts": timeouts}[sys.argv[1]]()))
+    print(json.dumps({"devices": devices, "options": options, "results": results, "timeouts": timeouts}[sys.argv[1]]()))
     dist.destroy_process_group()
 
 

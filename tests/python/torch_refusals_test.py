@@ -46,6 +46,23 @@ class TorchRefusals(TorchTest):
         self.assertRegex(found.pop("no device"), "CUDA|cuda|GPU")
         self.assertEqual(set(found.values()), {None}, found)
 
+    def check_results(self, ranks, **extra):
+        """Each call is refused, and the next one works."""
+        for printed in map(json.loads, self.outputs(self.job("results", ranks, **extra))):
+            for name, (error, after) in printed["errors"].items():
+                self.assertRegex(error, r"^RuntimeError: " + ("" if name == "complex factor" else r"backend sluice: result \d of \w+ has elements that share memory"), name)
+                self.assertEqual(after, [ranks], name)
+            self.assertEqual(printed["read"], [[ranks], [1], [ranks]])
+
+    def test_tensors_that_cannot_hold_a_result(self):
+        self.check_results(2)
+        self.check_results(1)
+
+    def test_tensors_that_cannot_hold_a_result_on_streams(self):
+        self.check_results(2, HOSTS="ab")
+        for hosts in "aa", "aabb":
+            self.check_results(len(hosts), HOSTS=hosts)
+
     def test_timeouts_that_are_no_timedelta_or_negative(self):
         by_torch = {"allreduce's options", "new_group"}
         for printed in map(json.loads, self.outputs(self.job("timeouts"))):

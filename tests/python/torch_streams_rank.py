@@ -1,7 +1,7 @@
-"""usage: torch_streams_rank.py device|collectives|lost: collectives of the backend "sluice" in stream order, on host streams instead of those of a GPU.
+"""usage: torch_streams_rank.py device|collectives|lost|steps: collectives of the backend "sluice" in stream order, on host streams instead of those of a GPU.
 
 device: checks HostDevice. collectives: checks what Work promises, and prints what collectives and trainings return, in gloo and on streams. lost:
-rank 1 ends when stdin has a line, and rank 0 prints what it is told."""
+rank 1 ends when stdin has a line, and rank 0 prints what it is told. steps: what both are told when a part of a collective fails on rank 1."""
 
 import faulthandler
 import gc
@@ -16,9 +16,12 @@ import sluice
 import torch
 import torch.distributed as dist
 from package_test_bed import join_torch, until
+from sluice.torch import offload
 from sluice.torch.device import STREAMED, CallingThread, HostDevice
 from sluice.torch.devices.streamed import StreamedWork
 from sluice.torch.rails import railed_session
+from sluice.torch.rails.monitor import Monitor
+from sluice.torch.rails.railed_session import RailedSession
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
@@ -69,7 +72,11 @@ def check_device():
     event = device.record(first)
     event.synchronize()
     for call in (first.synchronize, lambda: device.run(first, gate.wait)):
-        assert raised(call).startswith("ZeroDivisionError"), raised(call)
+        told = raised(call)
+        assert told.startswith("ZeroDivisionError"), told
+        first.synchronize()  # once
+        device.run(first, lambda: 1 // 0)
+        device.record(first).synchronize()
     # A session stages host memory on such a stream, and the stream's later work finds the result.
     with sluice.Session("none", session_id=bytes(15) + b"s", rank=0, ranks=1, **device.session_options) as session:
         x = torch.zeros(100_000)
@@ -295,10 +302,50 @@ def lost():
     os._exit(0)
 
 
+def steps():
+    """Rank 1 fails in a step of torch, before or after the session's operation, or in one of rails. Prints [case, what the Work tells, what the next call
+    tells]. What has not failed has the sum."""
+    on_streams()
+    begin_operation, divide, found = Monitor.operation, RailedSession._divide, []
+
+    def operation(monitor, request):
+        monitor._device.record(monitor._stream).synchronize()  # as late as a thread may come to it
+        return begin_operation(monitor, request)
+
+    for case in ("before", "after", *(["rails"] if "HOSTS" in os.environ else [])):
+        join_torch("sluice", case)
+        ranks, fails = dist.get_world_size(), dist.get_rank() == 1
+        x, store = torch.ones(50_000), dist.distributed_c10d._get_default_store()
+        dist.all_reduce(x)
+        x.fill_(1)
+
+        def fail(*arguments, ranks=ranks, store=store):
+            store.wait([f"begun by {rank}" for rank in range(ranks) if rank != 1])
+            return 1 // 0
+
+        def start(place, x=x, before=fail if fails and case == "before" else int, after=fail if fails and case == "after" else int):
+            place.run(before)
+            started = offload.all_reduce(place, [x], offload.Operator("sum"))
+            place.run(after)
+            return started
+
+        if fails:
+            Monitor.operation, RailedSession._divide = operation, fail if case == "rails" else divide
+        work = dist.group.WORLD._streams.start("all_reduce", start, [x])
+        store.set(f"begun by {dist.get_rank()}", "")
+        until_completed(work)
+        is_success, told = work.is_success(), [raised(work.wait), raised(work.get_future().wait)]
+        assert is_success == (told == ["nothing"] * 2) and (x.eq(ranks).all() or not is_success), (is_success, told, x)
+        until("the group has failed", dist.group.WORLD.error)
+        found.append([case, *told, raised(lambda x=x: dist.all_reduce(x))])
+        dist.destroy_process_group()
+    print(json.dumps(found))
+
+
 def main():
     faulthandler.dump_traceback_later(100, exit=True)  # a hang shows where, before the test's deadline
     torch.set_num_threads(1)
-    {"device": check_device, "collectives": collectives, "lost": lost}[sys.argv[1]]()
+    {"device": check_device, "collectives": collectives, "lost": lost, "steps": steps}[sys.argv[1]]()
 
 
 if __name__ == "__main__":

@@ -41,6 +41,21 @@ class TorchStreams(TorchTest):
             self.assertRegex(text, r"^DistBackendError: .*rank 1")
         self.assertIn("rank 1", error)
 
+    def check_steps(self, ranks, **extra):
+        """Rank 1 fails. In which case others have the sum depends on a moment, but for what precedes the operation."""
+        printed = self.outputs(self.start_ranks(RANK, ranks, "none", "steps", SLUICE_HOSTS="auto", SLUICE_REDUCERS="none", **extra))
+        for rank, found in enumerate(map(json.loads, printed)):
+            for case, *of_work, next_call in found:
+                print(extra, case, rank, next_call)
+                for text in of_work if rank == 1 or case == "before" else ():
+                    self.assertRegex(text, "DistBackendError: .*division", (case, rank))
+                self.assertRegex(next_call, "^DistBackendError: .*rank 1 could not .*division", (case, rank))
+
+    def test_a_part_of_a_collective_that_fails_is_told_by_the_work_and_the_next_call(self):
+        self.check_steps(2, SLUICE_REDUCE_IN_HOST="0")
+        for hosts in "aa", "aabb":
+            self.check_steps(len(hosts), HOSTS=hosts)
+
     def test_each_device_of_a_map_is_served_by_the_backend_that_the_user_names(self):
         self.assertEqual(self.outputs(self.start_ranks("torch_maps_rank.py", 2, "none", SLUICE_REDUCERS="none")), ['"done"\n'] * 2)
 

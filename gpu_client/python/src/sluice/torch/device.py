@@ -57,7 +57,7 @@ class Device(ABC):
         """Runs operations of torch in the order of the stream. Their tensors must live until then, see keep().
 
         A GPU calls `work` at once, and the host later on another thread: it must read nothing that changes, and its exception is raised by
-        a later run()."""
+        the next run()."""
 
     @abstractmethod
     def record(self, stream: Any) -> Any:
@@ -223,9 +223,11 @@ class HostStream:
             _library.check(status)
 
     def check(self) -> None:
-        """Raises the first exception of work that has been done. The stream goes on after one."""
+        """Raises the first exception of work that has been done since the last one was raised. The stream goes on after one."""
         if self._failure:
-            raise self._failure[0]
+            failure = self._failure[0]
+            self._failure.clear()
+            raise failure
 
     def synchronize(self) -> None:
         """Blocks until all work so far is done. Raises as check()."""
@@ -254,6 +256,15 @@ def _destroy(library: ctypes.CDLL, handle: int) -> None:
 
 
 _RUN = _library.HOST_WORK(_run)
+
+
+def _in_inference_mode(work: Work) -> Work:
+    """The mode is the calling thread's, and only in it torch writes tensors that were made there."""
+    def run() -> None:
+        with torch.inference_mode():
+            work()
+
+    return run
 
 
 class HostDevice(Device):
@@ -287,7 +298,7 @@ class HostDevice(Device):
 
     def run(self, stream: Any, work: Work) -> None:
         stream.check()
-        stream.submit(work)
+        stream.submit(_in_inference_mode(work) if torch.is_inference_mode_enabled() else work)
 
     def record(self, stream: Any) -> HostEvent:
         event = HostEvent()

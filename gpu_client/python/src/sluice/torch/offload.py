@@ -81,7 +81,8 @@ def named_operator(op: Any, are_floats: bool) -> Optional[Operator]:
     """Returns the session's operator for one of torch, or None. `are_floats`: whether it reduces floats only."""
     kind = getattr(op, "op", op)
     if kind == _ReduceOp.PREMUL_SUM:
-        return Operator("sum", op.__getstate__()[1]) if are_floats else None
+        factor = op.__getstate__()[1]
+        return Operator("sum", factor) if are_floats and not (isinstance(factor, torch.Tensor) and factor.is_complex()) else None
     name = _OPS.get(kind)
     return None if name is None or (name == "avg" and not are_floats) else Operator(name)
 

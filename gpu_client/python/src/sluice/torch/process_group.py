@@ -21,7 +21,8 @@ from ..residuals import Residuals, is_on
 from ..session import Session
 from . import offload
 from .device import STREAMED
-from .devices.composed_group import ComposedGroup, first_tensor, routed
+from .devices.arguments import check_results, first_tensor, listed
+from .devices.composed_group import ComposedGroup, routed
 from .devices.device_map import NAME, served
 from .devices.streamed import StreamedCollectives
 from .forked import keep_in_children
@@ -117,7 +118,7 @@ class SluiceGroup(ComposedGroup):
     @also_named(tensor="tensors")
     def allreduce(self, tensors: _Tensors, opts: Any = None, timeout: Optional[timedelta] = None, op: Any = None) -> dist.Work:
         opts = _options(c10d.AllreduceOptions, opts, timeout, reduceOp=opts if op is None else op)
-        tensors = _listed(tensors)
+        tensors = listed(tensors)
         operator = operator_of(opts.reduceOp, tensors)
         if operator is None or len(tensors) != 1:
             return self._gloo_work("allreduce", tensors, opts)
@@ -135,7 +136,7 @@ class SluiceGroup(ComposedGroup):
     @also_named(tensor="tensors", root="opts")
     def reduce(self, tensors: _Tensors, opts: Any = None, op: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
         opts = _options(c10d.ReduceOptions, opts, timeout, rootRank=opts, reduceOp=op)
-        tensors = _listed(tensors)
+        tensors = listed(tensors)
         operator = operator_of(opts.reduceOp, tensors)
         if operator is None or len(tensors) != 1 or not self._is_root(opts):
             return self._gloo_work("reduce", tensors, opts)
@@ -144,7 +145,7 @@ class SluiceGroup(ComposedGroup):
     @also_named(tensor="tensors", root="opts")
     def broadcast(self, tensors: _Tensors, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
         opts = _options(c10d.BroadcastOptions, opts, timeout, rootRank=opts)
-        tensors = _listed(tensors)
+        tensors = listed(tensors)
         if len(tensors) != 1 or not are_dense(tensors) or not self._is_root(opts):
             return self._gloo_work("broadcast", tensors, opts)
         return self._start("broadcast", opts, tensors, lambda place: offload.broadcast(place, tensors[0], opts.rootRank), tensors)
@@ -152,7 +153,7 @@ class SluiceGroup(ComposedGroup):
     @also_named(output_tensors="outputs", output="outputs", input_tensors="inputs", input_tensor="inputs", input="inputs", op="opts")
     def reduce_scatter(self, outputs: _Tensors, inputs: Any, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
         opts = _options(c10d.ReduceScatterOptions, opts, timeout, reduceOp=opts)
-        outputs = _listed(outputs)
+        outputs = listed(outputs)
         lists = [inputs] if inputs and isinstance(inputs[0], torch.Tensor) else inputs
         if not all(self._match(parts, output) for output, parts in zip(outputs, lists)) or len(lists) != len(outputs) or not outputs:
             return self._gloo_work("reduce_scatter", outputs, lists, opts)
@@ -179,7 +180,7 @@ class SluiceGroup(ComposedGroup):
     @also_named(output_tensors="outputs", input_tensors="inputs", input_tensor="inputs")
     def allgather(self, outputs: Any, inputs: _Tensors, opts: Any = None, timeout: Optional[timedelta] = None) -> dist.Work:
         lists = [outputs] if outputs and isinstance(outputs[0], torch.Tensor) else outputs
-        return self._gather_lists("allgather", lists, _listed(inputs), _options(c10d.AllgatherOptions, opts, timeout))
+        return self._gather_lists("allgather", lists, listed(inputs), _options(c10d.AllgatherOptions, opts, timeout))
 
     @also_named(output_lists="outputs", input_list="inputs")
     def allgather_coalesced(self, outputs: Any, inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:
@@ -360,6 +361,7 @@ class SluiceGroup(ComposedGroup):
     def _start(self, name: str, opts: Any, results: list[torch.Tensor], start: Callable[[Place], Started], *arguments: Any) -> dist.Work:
         """Starts an operation of the session. A single rank has no session, and gloo executes the call."""
         self._check_process()
+        check_results(name, results)
         timeout = of_call(opts.timeout)
         if self.size() == 1:
             return self._gloo_work(name, *arguments, opts)
@@ -373,10 +375,6 @@ class SluiceGroup(ComposedGroup):
         except Error as error:
             raise dist.DistBackendError(str(error)) from error
         return SessionWork(started, results, self._timeout if timeout == UNSET else timeout, self._completions)
-
-
-def _listed(tensors: _Tensors) -> list[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else tensors
 
 
 def _options(kind: Any, opts: Any, timeout: Optional[timedelta] = None, **fields: Any) -> Any:

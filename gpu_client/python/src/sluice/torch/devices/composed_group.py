@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Optional
@@ -16,6 +16,7 @@ from ..device import STREAMED
 from ..releases import GlooBackedGroup, ReferencedWork, plain_group, untraced
 from ..timeouts import of_call
 from . import device_map
+from .arguments import check_one_device, first_tensor
 from .device_backend import DeviceBackend, add_collectives
 from .streamed import message
 
@@ -139,32 +140,6 @@ class JoinedWork(ReferencedWork):
 
     def result(self) -> list[torch.Tensor]:
         return [tensor for work in self._works for tensor in work.result()]
-
-
-def first_tensor(values: Iterable[Any]) -> Optional[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            return value
-        if isinstance(value, (list, tuple)) and (found := first_tensor(value)) is not None:
-            return found
-    return None
-
-
-def check_one_device(name: str, values: Iterable[Any]) -> None:
-    """Raises ValueError that names the first tensor which is on another device than the tensors before it."""
-    devices: list[torch.device] = []
-
-    def visit(values: Iterable[Any]) -> None:
-        for value in values:
-            if isinstance(value, torch.Tensor):
-                devices.append(value.device)
-                if value.device != devices[0]:
-                    raise ValueError(f"backend sluice: the tensors of {name} are on several devices: tensor 0 on {devices[0]}, tensor {len(devices) - 1} "
-                                     f"on {value.device}; pass tensors of one device")
-            elif isinstance(value, (list, tuple)):
-                visit(value)
-
-    visit(values)
 
 
 def routed(kind: type[ComposedGroup]) -> None:

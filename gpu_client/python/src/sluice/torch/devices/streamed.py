@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Optional, Union
 
@@ -19,6 +19,25 @@ from ..offload import Feedback, Place, Started
 from ..rails.railed_session import RailedSession
 from ..releases import ReferencedWork, untraced
 from ..timeouts import of_call
+from .arguments import check_results
+
+
+class Step:
+    """Operations of torch that are a part of a collective. Those that fail end the session, so that no undefined value is added there."""
+
+    def __init__(self, session: Union[Session, RailedSession], work: Callable[[], object]) -> None:
+        self.error: Optional[Exception] = None
+        self._session = session
+        self._work: Optional[Callable[[], object]] = work  # until it has run
+
+    def __call__(self) -> None:
+        work, self._work = self._work, None
+        try:
+            if work is not None:
+                work()
+        except Exception as error:
+            self.error = error.with_traceback(None)  # its frames would keep the tensors alive
+            self._session.abort(f"rank {self._session.rank} could not run a part of a collective: {error}")
 
 
 class StreamedCollectives(Place):
@@ -37,6 +56,7 @@ class StreamedCollectives(Place):
         self.arguments = {"stream": device.handle(self._stream)}
         self._lock = threading.Lock()  # the stream's work of one call is together
         self._open: deque[Operation] = deque()
+        self._steps: list[Step] = []  # of the call
         self._completions = CompletionThreads("sluice-streams", session)
 
     def start(self, name: str, start: Callable[[Place], Started], results: list[torch.Tensor]) -> StreamedWork:
@@ -46,14 +66,19 @@ class StreamedCollectives(Place):
         with self._lock:
             self._raise_failure()
             self.device.follow(self._stream, self.device.current_stream())
+            self._steps = []
             started = start(self)
             self._open.extend(started.requests)
             for tensor, buffer in started.copies:
                 self.copy(tensor, buffer)
-            return StreamedWork(started, results, self.device, self._stream, self._completions)
+            return StreamedWork(started, results, self.device, self._stream, self._completions, self._steps)
 
     def run(self, work: Callable[[], object]) -> None:
-        self.device.run(self._stream, work)
+        step = Step(self.session, work)
+        self._steps.append(step)
+        self.device.run(self._stream, step)
+        if step.error is not None:  # at once on a GPU
+            raise step.error
 
     def keep(self, tensor: torch.Tensor) -> None:
         self.device.keep(tensor, self._stream)
@@ -103,10 +128,11 @@ class _Ended:
 class StreamedWork(ReferencedWork):
     """A collective in stream order. Any thread may use it."""
 
-    def __init__(self, started: Started, tensors: list[torch.Tensor], device: Device, stream: Any, completions: CompletionThreads) -> None:
-        """`tensors` are the caller's, with the result. `stream` has the collective as its last work."""
+    def __init__(self, started: Started, tensors: list[torch.Tensor], device: Device, stream: Any, completions: CompletionThreads,
+                 steps: Sequence[Step]) -> None:
+        """`tensors` are the caller's, with the result. `stream` has the collective as its last work, `steps` among it."""
         super().__init__()
-        self._requests, self._tensors = started.requests, tensors
+        self._requests, self._tensors, self._steps = started.requests, tensors, steps
         self._device, self._stream, self._completions = device, stream, completions
         self._event = device.record(stream)
         self._future: Optional[torch.futures.Future[Any]] = None
@@ -136,7 +162,7 @@ class StreamedWork(ReferencedWork):
         return self.is_completed() and self._end() is None
 
     def exception(self) -> Optional[Exception]:
-        return next((error for request in self._requests if request.done() and (error := request.error()) is not None), None)
+        return self._failure_of_step() or next((error for request in self._requests if request.done() and (error := request.error()) is not None), None)
 
     def result(self) -> list[torch.Tensor]:
         return self._tensors
@@ -148,14 +174,17 @@ class StreamedWork(ReferencedWork):
             self._future = self._device.future(self._stream, self._tensors) or self._completions.future_of(_Ended(self._event), self._value)
         return self._future
 
-    def _end(self) -> Optional[Error]:
+    def _failure_of_step(self) -> Optional[Exception]:
+        return next((step.error for step in self._steps if step.error is not None), None)
+
+    def _end(self) -> Optional[Exception]:
         """Returns the error of a collective whose stream is past it, or None. The requests may end a little later."""
         for request in self._requests:
             try:
                 request.wait()
             except Error as error:
-                return error
-        return None
+                return self._failure_of_step() or error
+        return self._failure_of_step()
 
     def _value(self) -> list[torch.Tensor]:
         if (error := self._end()) is not None:
@@ -170,6 +199,8 @@ def message(device: Device, call: Callable[..., dist.Work], tensor: torch.Tensor
     is_sent = call.__name__ == "send"
     if is_sent:
         device.run(stream, lambda: host.copy_(tensor.detach()))
+    else:
+        check_results(call.__name__, [tensor])
     device.record(stream).synchronize()  # also what still uses the memory that is received
     return MessageWork(call([host], *arguments, **options), device, tensor, None if is_sent else host)
 

@@ -16,6 +16,7 @@ from ...errors import Error
 from ...request import Request
 from ...session import Session
 from ..device import Device
+from ..devices.streamed import Step
 from ..offload import Started
 from ..rails.host_stage import HostStage
 from ..releases import ReferencedWork, untraced
@@ -23,7 +24,7 @@ from ..timeouts import of_call
 from ..work import SessionWork
 
 Begin = Callable[[Any], Request]
-Step = Callable[[], object]
+Work = Callable[[], object]
 
 
 class Channel:
@@ -42,8 +43,8 @@ class Channel:
         self._side_stream: Any = None  # of calls with async_op, made at the first
         self._on_streams: list[Request] = []  # for whose end nobody waits
 
-    def run(self, begin: Begin, tensors: Sequence[Optional[torch.Tensor]], async_op: bool = False, before: Optional[Step] = None,
-            after: Optional[Step] = None) -> Optional[dist.Work]:
+    def run(self, begin: Begin, tensors: Sequence[Optional[torch.Tensor]], async_op: bool = False, before: Optional[Work] = None,
+            after: Optional[Work] = None) -> Optional[dist.Work]:
         """Runs an operation after what precedes on the current stream. Without `async_op`, what follows there sees the result.
 
         begin: starts the operation on the stream that it gets, and returns its request.
@@ -70,25 +71,30 @@ class Channel:
             after()
         return None
 
-    def _enqueue(self, device: Device, begin: Begin, tensors: Sequence[Optional[torch.Tensor]], async_op: bool, before: Optional[Step],
-                 after: Optional[Step]) -> Optional[dist.Work]:
+    def _enqueue(self, device: Device, begin: Begin, tensors: Sequence[Optional[torch.Tensor]], async_op: bool, before: Optional[Work],
+                 after: Optional[Work]) -> Optional[dist.Work]:
         stream = current = device.current_stream()
         if async_op:
             if self._side_stream is None:
                 self._side_stream = device.new_stream()
             stream = self._side_stream
             device.follow(stream, current)
-        if before is not None:
-            device.run(stream, before)
+        steps = [None if work is None else Step(self.session, work) for work in (before, after)]
+        self._run(device, stream, steps[0])
         self._on_streams.append(begin(device.handle(stream)))
-        if after is not None:
-            device.run(stream, after)
+        self._run(device, stream, steps[1])
         if not async_op:
             return None
         for tensor in tensors:
             if tensor is not None:
                 device.keep(tensor, stream)
-        return _StreamWork(device, device.record(stream), tensors)
+        return _StreamWork(device, device.record(stream), tensors, [step for step in steps if step is not None])
+
+    def _run(self, device: Device, stream: Any, step: Optional[Step]) -> None:
+        if step is not None:
+            device.run(stream, step)
+            if step.error is not None:  # where it runs at once
+                raise step.error
 
     def text(self, error: Exception) -> str:
         if self.ranks == list(range(dist.get_world_size() if dist.is_initialized() else len(self.ranks))):
@@ -128,8 +134,9 @@ class _HostWork(SessionWork):
 class _StreamWork(ReferencedWork):
     """The Work of an operation on a stream of its own: wait() lets the current stream wait, never the host."""
 
-    def __init__(self, device: Device, event: Any, tensors: Sequence[Optional[torch.Tensor]]) -> None:
+    def __init__(self, device: Device, event: Any, tensors: Sequence[Optional[torch.Tensor]], steps: Sequence[Step]) -> None:
         super().__init__()
+        self._steps = steps
         self._device = device
         self._event = event
         self._tensors = [tensor for tensor in tensors if tensor is not None]
@@ -138,6 +145,8 @@ class _StreamWork(ReferencedWork):
         self._is_used()
         of_call(timeout)
         self._device.wait(self._device.current_stream(), self._event)
+        if failed := [step.error for step in self._steps if step.error is not None]:
+            raise dist.DistBackendError(str(failed[0])) from failed[0]
         return True
 
     def synchronize(self) -> None:

@@ -57,7 +57,10 @@ class HostGroup:
         group = self._group  # which must live until the end of the wait, also if another thread ends it
         if group is None:
             raise dist.DistBackendError("the group of the host's ranks was destroyed")
-        work = getattr(group, name)(*arguments)
+        try:
+            work = getattr(group, name)(*arguments)
+        except dist.DistBackendError as error:  # NCCL's; another error is one of the arguments
+            raise Disconnected(str(error)) from error
         try:
             work.wait()
         except RuntimeError as error:

@@ -26,12 +26,19 @@ _NAMING_S = 2.0  # how long a failure waits for the group's first session, which
 _ASKING_S = 0.1  # after this time it asks there who has left: a session tells that only to an operation
 
 
+class _Steps:
+    """Those of one collective."""
+
+    are_undefined = False  # one of them has not run, or has failed
+
+
 class SteppedOperation:
     """A collective of several steps, with the functions of sluice.Request. Any thread may use it."""
 
-    def __init__(self, monitor: Monitor, event: Any, request: Optional[Operation]) -> None:
+    def __init__(self, monitor: Monitor, steps: _Steps, event: Any, request: Optional[Operation]) -> None:
         """event: after the last step. request: of the rail, or None."""
         self._monitor = monitor
+        self._steps = steps
         self._event = event
         self._request = request
         self._error: Optional[Error] = None
@@ -54,6 +61,8 @@ class SteppedOperation:
         """Returns the error of an operation that has ended, or None."""
         if self._error is None and self._request is not None and (error := self._request.error()) is not None:
             return self._monitor.named(error)
+        if self._error is None and self._steps.are_undefined:  # the failure came when no step ran
+            self._error = self._monitor.failure
         return self._error
 
     def fail(self, error: Error) -> None:
@@ -79,6 +88,7 @@ class Monitor:
         self._lock = threading.Lock()
         self._failure: Optional[Error] = None
         self._operations: deque[SteppedOperation] = deque()
+        self._begun_steps = _Steps()  # of the collective that is being begun
         self._steps: deque[tuple[Any, Any]] = deque()  # events before and after a step
         self._begun: Optional[float] = None  # when the oldest step was seen to run
         self._is_stopped = threading.Event()
@@ -88,15 +98,27 @@ class Monitor:
         """Also ends this one, which is of all ranks."""
         self._of_all.append(session)
 
-    def run(self, *work: Callable[[], object]) -> None:
-        """Runs a step in the order of the stream. Its collectives are those of the host's group."""
+    @property
+    def failure(self) -> Optional[Error]:
+        return self._failure
+
+    def run(self, *work: Callable[[], object], after: Optional[Operation] = None) -> None:
+        """Runs a step in the order of the stream. Its collectives are those of the host's group.
+
+        after: the rail's operation whose result it uses. On a GPU the step runs with what a failed one has left there."""
+        steps = self._begun_steps
+
         def guarded() -> None:
+            if after is not None and after.done() and (failed := after.error()) is not None:
+                self.named(failed)
             if self._failure is None:
                 try:
                     for each in work:
                         each()
+                    return
                 except Exception as error:
                     self._fail(error)
+            steps.are_undefined = True
 
         before = self._device.record(self._stream)
         self._device.run(self._stream, guarded)
@@ -104,7 +126,8 @@ class Monitor:
 
     def operation(self, request: Optional[Operation]) -> SteppedOperation:
         """Returns the operation whose steps have been started, `request` among them."""
-        operation = SteppedOperation(self, self._device.record(self._stream), request)
+        steps, self._begun_steps = self._begun_steps, _Steps()
+        operation = SteppedOperation(self, steps, self._device.record(self._stream), request)
         with self._lock:
             while self._operations and self._operations[0].done():
                 self._operations.popleft()

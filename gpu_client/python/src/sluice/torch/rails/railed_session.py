@@ -97,7 +97,7 @@ class RailedSession:
         self._monitor.run(lambda: _fill(whole, x), lambda: self._group.reduce_scatter(share, whole, _OPERATORS[op]), lambda: self._divide(share, op))
         request = None if self._session is None else self._begin(self._session.reduce_async, share, _summed(op), root=self._host_of(root), stream=stream)
         if root in self._rail.own_host:
-            self._monitor.run(lambda: self._group.all_gather(gathered, share))
+            self._monitor.run(lambda: self._group.all_gather(gathered, share), after=request)
         if root == self.rank:
             self._monitor.run(lambda: _empty(gathered, x))
         return self._monitor.operation(request)
@@ -116,7 +116,7 @@ class RailedSession:
             self._monitor.run(lambda: _fill(whole, x))
         request = self._begin(self._session.broadcast_async, share, root=self._host_of(root), stream=stream)
         if root not in own_host:
-            self._monitor.run(lambda: self._group.all_gather(whole, share), lambda: _empty(whole, x))
+            self._monitor.run(lambda: self._group.all_gather(whole, share), lambda: _empty(whole, x), after=request)
         return self._monitor.operation(request)
 
     def reduce_scatter_async(self, x: torch.Tensor, out: torch.Tensor, op: str = "sum", *, stream: Any = None,
@@ -140,7 +140,7 @@ class RailedSession:
             return self._monitor.operation(None)
         share = self._kept(self._stage.share_of(out))
         request = self._begin(self._session.all_gather_async, x, share, stream=stream)
-        self._monitor.run(lambda: self._stage.gather(share, out))
+        self._monitor.run(lambda: self._stage.gather(share, out), after=request)
         return self._monitor.operation(request)
 
     @contextmanager
@@ -214,7 +214,7 @@ class RailedSession:
         request = self._begin(_all_reduce_in, self._session, [(share, _summed(call.op), self._residual(call.residual, share), call.stream)
                                                               for call, _, share in shared])
         for call, whole, share in shared:
-            self._monitor.run(partial(self._group.all_gather, whole, share), partial(_empty, whole, call.x))
+            self._monitor.run(partial(self._group.all_gather, whole, share), partial(_empty, whole, call.x), after=request)
         return self._monitor.operation(request)
 
     def _begin(self, start: Callable[..., Operation], *arguments: Any, **options: Any) -> Operation:
