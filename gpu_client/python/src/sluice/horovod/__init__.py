@@ -3,7 +3,7 @@
     import sluice.horovod as hvd
 
 and start them with mpirun, srun, torchrun or horovodrun. SLUICE_REDUCERS and the other variables of libsluice choose the
-reducers. All ranks must call the collectives in one order; Horovod sorts them by names. docs/guides/deploy-platforms.md says
+reducers. All ranks must call the collectives in one order; Horovod sorts them by names. docs/guides/frameworks.md says
 what else differs."""
 
 from __future__ import annotations
