@@ -306,7 +306,7 @@ def steps():
     """Rank 1 fails in a step of torch, before or after the session's operation, or in one of rails. Prints [case, what the Work tells, what the next call
     tells]. What has not failed has the sum."""
     on_streams()
-    begin_operation, divide, found = Monitor.operation, RailedSession._divide, []
+    begin_operation, found = Monitor.operation, []
 
     def operation(monitor, request):
         monitor._device.record(monitor._stream).synchronize()  # as late as a thread may come to it
@@ -319,8 +319,8 @@ def steps():
         dist.all_reduce(x)
         x.fill_(1)
 
-        def fail(*arguments, ranks=ranks, store=store):
-            store.wait([f"begun by {rank}" for rank in range(ranks) if rank != 1])
+        def fail(*arguments, begun=[f"begun by {rank}" for rank in range(ranks) if case != "rails" or rank != 1], store=store):
+            store.wait(begun)
             return 1 // 0
 
         def start(place, x=x, before=fail if fails and case == "before" else int, after=fail if fails and case == "after" else int):
@@ -329,8 +329,8 @@ def steps():
             place.run(after)
             return started
 
-        if fails:
-            Monitor.operation, RailedSession._divide = operation, fail if case == "rails" else divide
+        if fails and case == "rails":
+            Monitor.operation, RailedSession._divide = operation, fail
         work = dist.group.WORLD._streams.start("all_reduce", start, [x])
         store.set(f"begun by {dist.get_rank()}", "")
         until_completed(work)
