@@ -1,6 +1,6 @@
-"""usage: torch_refusals_rank.py devices|many|options|probe|results|timeouts: a rank that makes calls which the backend must refuse. Prints JSON with the errors.
+"""usage: torch_refusals_rank.py alone|devices|many|options|probe|results|timeouts: a rank that makes calls which the backend must refuse. Prints JSON with the errors.
 
-devices: tensors of several devices in one call, in every order, for every collective. many: the ranks of a host that has too many of them to share
+alone: what a group of one rank returns, or its errors, and the errors of a group of two. devices: tensors of several devices in one call, in every order, for every collective. many: the ranks of a host that has too many of them to share
 memory, as threads; prints their sums. options: groups whose options or variables are bad on rank 1, or on rank 0.
 probe: why the rank cannot use its device, wherever its groups would meet.
 results: tensors that cannot hold a result, for every collective; with HOSTS on host streams, and it has the letter of each rank's host.
@@ -149,6 +149,47 @@ def results():
     return {"errors": found, "read": [parts.unique().tolist(), everything.unique().tolist(), strided.unique().tolist()]}
 
 
+def accepted(group, ranks):
+    """Yields the name of a call, the call, its result and the value in it."""
+    def ones(*shape):
+        return torch.ones(shape)
+
+    for kind in (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int32):
+        for name, shape in ("stacked", (ranks, 8, 66)), ("joined", (ranks * 8, 66)), ("flat", (ranks * 8 * 66,)):
+            part, whole = ones(8, 66).to(kind), ones(*shape).to(kind)
+            out, everything = torch.zeros(8, 66).to(kind), torch.zeros(shape).to(kind)
+            yield f"scatter {kind} {name}", lambda out=out, whole=whole: dist.reduce_scatter_tensor(out, whole, group=group), out, ranks
+            yield f"gather {kind} {name}", lambda out=everything, part=part: dist.all_gather_into_tensor(out, part, group=group), everything, 1
+        x, listed = ones(66, 8).t().to(kind), [torch.zeros(66, 8).to(kind).t() for _ in range(ranks)]
+        yield f"list {kind}", lambda listed=listed: dist.all_gather(listed, ones(8, 66).to(kind), group=group), listed[-1], 1
+        yield f"reduced {kind}", lambda x=x: dist.all_reduce(x, group=group), x, ranks
+    flags = torch.ones(7, dtype=torch.int16)
+    yield "broadcast", lambda: dist.broadcast(flags, dist.get_process_group_ranks(group)[0], group=group), flags, 1
+    average, scaled, strided, scattered = ones(7), ones(7), torch.ones(14)[::2], torch.zeros(14)[::2]
+    yield "average", lambda: dist.all_reduce(average, dist.ReduceOp.AVG, group=group), average, 1
+    yield "factor", lambda: dist.all_reduce(scaled, dist._make_nccl_premul_sum(2.0), group=group), scaled, 2 * ranks
+    yield "strided", lambda: dist.reduce(strided, dist.get_process_group_ranks(group)[0], group=group), strided, ranks if dist.get_rank(group) == 0 else 1
+    yield "scattered", lambda: dist.reduce_scatter_tensor(scattered, ones(ranks, 7), group=group), scattered, ranks
+    outs = [torch.zeros(3), torch.zeros(4)]
+    yield "lists", lambda: group.reduce_scatter(outs, [[ones(3)] * ranks, [ones(4)] * ranks]).wait(), outs[1], ranks
+    late = ones(5)
+    yield "future", lambda: dist.all_reduce(late, group=group, async_op=True).get_future().wait()[0].sub_(1), late, ranks - 1
+    yield "root", lambda: group.broadcast([ones(3)], 7).wait(), late, None
+    yield "size", lambda: dist.reduce_scatter_tensor(torch.zeros(5), torch.zeros(7 * ranks), group=group), late, None
+
+
+def alone():
+    """{ranks of the group: {call: its error, or whether the result is right}}"""
+    own = [dist.new_group([rank]) for rank in range(2)][dist.get_rank()]
+    found = {}
+    for group, ranks in (own, 1), (dist.group.WORLD, 2):
+        found[ranks] = {}
+        for name, call, result, value in accepted(group, ranks):
+            error = error_of(call)
+            found[ranks][name] = bool(result.float().eq(value).all()) if error == "accepted" else error
+    return found
+
+
 def timeouts():
     """{call: the errors with a number, and with a negative timedelta}"""
     group, x, negative = dist.group.WORLD, torch.ones(4), timedelta(seconds=-5)
@@ -184,7 +225,7 @@ def main():
     if hosts := os.environ.get("HOSTS"):
         STREAMED["cpu"], os.environ["SLUICE_HOST_ID"] = HostDevice, hosts[int(os.environ["RANK"])]
     join_torch("sluice")
-    print(json.dumps({"devices": devices, "options": options, "results": results, "timeouts": timeouts}[sys.argv[1]]()))
+    print(json.dumps({"alone": alone, "devices": devices, "options": options, "results": results, "timeouts": timeouts}[sys.argv[1]]()))
     dist.destroy_process_group()
 
 

@@ -46,6 +46,13 @@ class TorchRefusals(TorchTest):
         self.assertRegex(found.pop("no device"), "CUDA|cuda|GPU")
         self.assertEqual(set(found.values()), {None}, found)
 
+    def test_a_group_of_one_rank_accepts_what_others_accept(self):
+        for hosts in {}, {"HOSTS": "aa"}:
+            for printed in map(json.loads, self.outputs(self.job("alone", **hosts))):
+                for ranks, found in printed.items():
+                    for name, told in found.items():
+                        self.assertRegex(told, r"^[A-Z]\w+Error: ", (ranks, name)) if name in ("root", "size") else self.assertIs(told, True, (ranks, name))
+
     def check_results(self, ranks, **extra):
         """Each call is refused, and the next one works."""
         for printed in map(json.loads, self.outputs(self.job("results", ranks, **extra))):

@@ -21,6 +21,7 @@ from ..residuals import Residuals, is_on
 from ..session import Session
 from . import offload
 from .device import STREAMED
+from .devices.alone import Alone
 from .devices.arguments import check_results, first_tensor, listed
 from .devices.composed_group import ComposedGroup, routed
 from .devices.device_map import NAME, served
@@ -359,15 +360,15 @@ class SluiceGroup(ComposedGroup):
         return self._streams
 
     def _start(self, name: str, opts: Any, results: list[torch.Tensor], start: Callable[[Place], Started], *arguments: Any) -> dist.Work:
-        """Starts an operation of the session. A single rank has no session, and gloo executes the call."""
+        """Starts an operation of the session. A single rank has no session."""
         self._check_process()
         check_results(name, results)
         timeout = of_call(opts.timeout)
+        tensor = first_tensor(arguments)
         if self.size() == 1:
-            return self._gloo_work(name, *arguments, opts)
+            return self._gloo_work(name, *arguments, opts) if tensor is None else Alone(tensor.device).start(start, results)
         if self._session is None:
             raise dist.DistBackendError("the process group has no session; call reconfigure() first, again if it failed")
-        tensor = first_tensor(arguments)
         try:
             if tensor is not None and tensor.device.type in STREAMED:
                 return self._streams_of(tensor.device).start(name, start, results)

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Optional, Union
+from typing import Any, Optional, Protocol, Union
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,12 @@ from ..rails.railed_session import RailedSession
 from ..releases import ReferencedWork, untraced
 from ..timeouts import of_call
 from .arguments import check_results
+
+
+class Completions(Protocol):
+    """CompletionThreads, or what has its function."""
+
+    def future_of(self, request: Operation, value: Callable[[], Any]) -> torch.futures.Future[Any]: ...
 
 
 class Step:
@@ -128,7 +134,7 @@ class _Ended:
 class StreamedWork(ReferencedWork):
     """A collective in stream order. Any thread may use it."""
 
-    def __init__(self, started: Started, tensors: list[torch.Tensor], device: Device, stream: Any, completions: CompletionThreads,
+    def __init__(self, started: Started, tensors: list[torch.Tensor], device: Device, stream: Any, completions: Completions,
                  steps: Sequence[Step]) -> None:
         """`tensors` are the caller's, with the result. `stream` has the collective as its last work, `steps` among it."""
         super().__init__()
