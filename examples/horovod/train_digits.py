@@ -1,7 +1,8 @@
 """Trains a small network on handwritten digits with a script for horovod.torch, through reducers or with Horovod itself.
 
     sluice reducer --listen 127.0.0.1:7470 &
-    mpirun -n 2 -x SLUICE_REDUCERS=127.0.0.1:7470 python examples/horovod/train_digits.py
+    export SLUICE_REDUCERS=127.0.0.1:7470 SLUICE_HOSTS=off     # off: these ranks stand for hosts
+    mpirun -n 2 -x SLUICE_REDUCERS -x SLUICE_HOSTS python examples/horovod/train_digits.py
     horovodrun -np 2 python examples/horovod/train_digits.py --module horovod.torch
 
 A program needs one line changed: import sluice.horovod as hvd."""

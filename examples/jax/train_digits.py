@@ -1,7 +1,8 @@
 """Trains a small network on handwritten digits with JAX on CPUs: each process computes gradients, and a session averages them.
 
-    id=$(openssl rand -hex 16)
-    for rank in 0 1; do SLUICE_REDUCERS=10.0.0.2:7470 python examples/jax/train_digits.py --rank $rank --ranks 2 --session $id & done; wait
+    sluice reducer --listen 127.0.0.1:7470 & id=$(openssl rand -hex 16); ranks=
+    export SLUICE_REDUCERS=127.0.0.1:7470 SLUICE_HOSTS=off     # off: these ranks stand for hosts
+    for rank in 0 1; do python examples/jax/train_digits.py --rank $rank --ranks 2 --session $id & ranks="$ranks $!"; done; wait $ranks
 
 Rank 0 prints "step 0 loss 2.2619001865386963" to "step 9 loss 0.9444246292114258". With --gloo instead of --session, gloo averages them."""
 
@@ -11,10 +12,9 @@ from pathlib import Path
 
 import jax
 import numpy
+import sluice
 from jax.experimental import multihost_utils
 from jax.flatten_util import ravel_pytree
-
-import sluice
 
 DIGITS = Path(__file__).resolve().parents[2] / "demo" / "digits" / "digits.csv.gz"
 BATCH = 32  # images of a rank in a step
@@ -32,7 +32,7 @@ def main():
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--session", type=bytes.fromhex, help="16 bytes in hexadecimal, equal on all ranks")
-    parser.add_argument("--gloo", help="HOST:PORT where rank 0 listens: uses JAX's own collectives")
+    parser.add_argument("--gloo", help="instead of --session: HOST:PORT where rank 0 listens: uses JAX's own collectives")
     parser.add_argument("--steps", type=int, default=10)
     arguments = parser.parse_args()
     if arguments.gloo:

@@ -1,11 +1,11 @@
-"""Trains a small network on handwritten digits by model.fit with two workers, whose gradients a reducer averages.
+r"""Trains a small network on handwritten digits by model.fit with two workers, whose gradients a reducer averages.
 
     sluice reducer --listen 127.0.0.1:7470 &
     export SLUICE_REDUCERS=127.0.0.1:7470 SLUICE_HOSTS=off     # off: these workers stand for hosts
-    for i in 0 1; do
-      TF_CONFIG='{"cluster": {"worker": ["127.0.0.1:2220", "127.0.0.1:2221"]}, "task": {"type": "worker", "index": '$i'}}' \\
-        python examples/tensorflow/train_fit.py --checkpoint /tmp/digits.keras &
-    done; wait %2 %3
+    workers=; for i in 0 1; do
+      TF_CONFIG='{"cluster": {"worker": ["127.0.0.1:2220", "127.0.0.1:2221"]}, "task": {"type": "worker", "index": '$i'}}' \
+        python examples/tensorflow/train_fit.py --checkpoint /tmp/digits.keras & workers="$workers $!"
+    done; wait $workers
 
 Worker 0 writes the checkpoint of the best epoch, and prints Keras's progress and "epoch 0 loss 1.22109705" to "epoch 4 loss 0.0958333649"."""
 

@@ -2,7 +2,7 @@
 
     sluice reducer --listen 127.0.0.1:7470 --state /tmp/sluice-state &
     export SLUICE_REDUCERS=127.0.0.1:7470
-    for i in 0 1; do python examples/tensorflow/train_store.py --worker $i --workers 2 & done; wait %2 %3
+    workers=; for i in 0 1; do python examples/tensorflow/train_store.py --worker $i --workers 2 & workers="$workers $!"; done; wait $workers
 
 Each worker pulls the parameters, pushes gradients, and prints "worker 0: loss 2.351 to 0.1489, 3 of 280 pushes too old" or so."""
 
