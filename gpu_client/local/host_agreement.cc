@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -384,13 +385,14 @@ void HostAgreement::log_hosts() const {
   const std::string ranks = std::to_string(identity.ranks) + " ranks ";
   const engine::SessionLog log(identity.session, 0);
   if (topology_.hosts() == 1) {
-    log.info("all " + ranks + "share this host and its memory; " +
-             (options_->reducers.empty() ? "nothing is sent"
-                                         : "the reducers get no data (SLUICE_HOSTS=off sends it)"));
-  } else {
-    log.info(ranks + "on " + std::to_string(topology_.hosts()) + " hosts; each host sends its sum once, on " +
-             std::to_string(topology_.rails) + " rails");
+    const std::string line = "all " + ranks + "share this host and its memory; ";
+    if (options_->reducers.empty()) return log.info(line + "nothing is sent");
+    static std::atomic<bool> has_warned{false};  // a training may have many sessions
+    if (has_warned.exchange(true, std::memory_order_relaxed)) return;
+    return log.warn(line + "the reducers get no data (SLUICE_HOSTS=off sends it)");
   }
+  log.info(ranks + "on " + std::to_string(topology_.hosts()) + " hosts; each host sends its sum once, on " +
+           std::to_string(topology_.rails) + " rails");
 }
 
 }  // namespace sluice::local
