@@ -1,5 +1,8 @@
 """Section: hosts with several ranks behind one network card, over links and on one host alone."""
 
+import json
+from pathlib import Path
+
 import hosts
 from plots import lines
 from run import CannotRun, markdown_table, size_text
@@ -66,10 +69,21 @@ def text(cases):
             f"{loads[0]['before']:.0f} before the first run, from other work on the machine, and {min(load['median'] for load in loads):.0f} to "
             f"{max(load['greatest'] for load in loads):.0f} in the runs: medians of many ranks measure the wait for processors, too, and minima less so."
             + (" Not measured: " + "; ".join(failures) + "." if failures else "")
-            + "\n\nPyTorch with 2 ranks on each host, beside gloo, is in [torch_hosts.json](torch_hosts.json): `bench/test_network/torch_backend.py --workers 4 "
-            "--ranks-per-host 2 --reducers 0,4 --rate 200mbit --bytes 48M --rounds 1 --repetitions 2`. A step of DistributedDataParallel is 2.11 x as fast without reducers and 2.03 x with 4; "
-            "one of FSDP2 that gathers asynchronously 1.69 x and 1.42 x; one of HSDP with bf16 on the wire 1.65 x and 1.77 x. Many gradients of this network are zeros, which "
-            "are not sent.")
+            + "\n\n" + text_of_torch())
+
+
+def text_of_torch():
+    """Of the run whose results are kept beside this section's."""
+    rows = json.loads((Path(__file__).parents[3] / "docs/results/torch_hosts.json").read_text(encoding="utf-8"))["rows"]
+    faster = {(row["entry"], row["case"]): f"{row['gloo_over_this']:.2f} x" for row in rows}
+
+    def both(case):
+        return f"{faster['sluice K=0', case]} and {faster['sluice K=4', case]}"
+
+    return ("PyTorch with 2 ranks on each host, beside gloo, is in [torch_hosts.json](torch_hosts.json): `bench/test_network/torch_backend.py --workers 4 "
+            "--ranks-per-host 2 --reducers 0,4 --rate 200mbit --bytes 48M --rounds 1 --repetitions 2`. Without reducers and with 4, a step of DistributedDataParallel is "
+            f"{both('ddp step')} as fast; one of FSDP2 that gathers asynchronously {both('fsdp2 step, asynchronous')}; one of HSDP with bf16 on the wire "
+            f"{both('hsdp step, bf16')}. Many gradients of this network are zeros, which are not sent.")
 
 
 def polling(cases):
