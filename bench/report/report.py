@@ -56,12 +56,10 @@ def load(path):
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def store(path, content, rows_on_lines=False):
-    """Writes JSON. rows_on_lines: lists and objects that contain no others stay on one line."""
+def store(path, content):
+    """Writes JSON. Lists and objects that contain no others stay on one line: a row of results is one line of a difference."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=1)
-    if rows_on_lines:
-        text = re.sub(r"\[[^][{}]*\]|\{[^][{}]*\}", lambda row: " ".join(row[0].split()), text)
+    text = re.sub(r"\[[^][{}]*\]|\{[^][{}]*\}", lambda row: " ".join(row[0].split()), json.dumps(content, indent=1))
     path.write_text(text + "\n", encoding="utf-8")
 
 
@@ -90,7 +88,7 @@ def measure(arguments, folder):
                 continue
             entry = run.entry(data)
             if file := own_files(folder).get(name):
-                store(file, {**section(name).FACTS, **entry}, rows_on_lines=True)
+                store(file, {**section(name).FACTS, **entry})
             else:
                 results[name] = entry
                 store(folder / "results.json", results)
