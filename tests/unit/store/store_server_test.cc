@@ -71,11 +71,11 @@ class StoreServerTest : public testing::Test {
     return created ? nlohmann::json::parse(*created)["model"].get<uint64_t>() : 0;
   }
   void replace() {
-    EXPECT_TRUE(server_->remove(kName, "a"));
+    EXPECT_TRUE(server_->remove(name_, "a"));
     other_ = create("b");
   }
   void expect_the_other_job_has_its_model() {
-    const auto described = server_->describe(kName);
+    const auto described = server_->describe(name_);
     ASSERT_TRUE(described) << described.error().text;
     const auto json = nlohmann::json::parse(*described);
     EXPECT_EQ(json["job"], "b");
@@ -84,7 +84,7 @@ class StoreServerTest : public testing::Test {
     EXPECT_EQ(create("b"), other_) << "found again";
   }
 
-  const std::string kName = test::small_model().name;
+  const std::string name_ = test::small_model().name;
   const sluice::test::TemporaryFolder folder_;
   std::shared_ptr<InterruptedCoordinator> coordinator_;
   std::unique_ptr<StoreServer> server_;
@@ -93,9 +93,9 @@ class StoreServerTest : public testing::Test {
 
 TEST_F(StoreServerTest, RemovesTheModelWhoseJobItCompared) {
   create("a");
-  coordinator_->key_of_get = model_key(kName);
+  coordinator_->key_of_get = model_key(name_);
   coordinator_->after_get = [this] { replace(); };
-  const auto removed = server_->remove(kName, "a");
+  const auto removed = server_->remove(name_, "a");
   EXPECT_FALSE(removed) << "the model with this name belongs to another job now";
   expect_the_other_job_has_its_model();
 }
@@ -103,14 +103,14 @@ TEST_F(StoreServerTest, RemovesTheModelWhoseJobItCompared) {
 TEST_F(StoreServerTest, LeavesAModelThatIsCreatedWhileTheOldOneIsRemoved) {
   create("a");
   coordinator_->after_remove = [this] { other_ = create("b"); };
-  EXPECT_TRUE(server_->remove(kName, "a"));
+  EXPECT_TRUE(server_->remove(name_, "a"));
   expect_the_other_job_has_its_model();
 }
 
 TEST_F(StoreServerTest, AModelDoesNotTakeTheStateOfADeletedOne) {
   const uint64_t mine = create("a");
-  const auto record = coordinator_->get(model_key(kName)).value().value();
-  auto entry = coordinator_->get(state_key(kName)).value().value();
+  const auto record = coordinator_->get(model_key(name_)).value().value();
+  auto entry = coordinator_->get(state_key(name_)).value().value();
   auto state = parse_state(entry).value();
   EXPECT_EQ(state.model, mine);
   state.is_started = true;
@@ -119,24 +119,24 @@ TEST_F(StoreServerTest, AModelDoesNotTakeTheStateOfADeletedOne) {
       coordinator_->compare_and_swap(entry.key, entry.revision, state_text(state), kNoLease)->is_done());
   ASSERT_TRUE(coordinator_->remove(record.key, record.revision)->is_done())
       << "and then its reducer has stopped";
-  EXPECT_FALSE(server_->describe(kName));
+  EXPECT_FALSE(server_->describe(name_));
   other_ = create("b");
   expect_the_other_job_has_its_model();
-  const auto json = nlohmann::json::parse(server_->describe(kName).value());
+  const auto json = nlohmann::json::parse(server_->describe(name_).value());
   EXPECT_EQ(json["started"], false);
   EXPECT_EQ(json["version"], 0);
 }
 
 TEST_F(StoreServerTest, ReadsAStateOfAReleaseThatDidNotSayWhose) {
   other_ = create("b");
-  const auto entry = coordinator_->get(state_key(kName)).value().value();
+  const auto entry = coordinator_->get(state_key(name_)).value().value();
   auto json = nlohmann::json::parse(entry.value);
   ASSERT_EQ(json.erase("model"), 1U);
   ASSERT_TRUE(coordinator_->compare_and_swap(entry.key, entry.revision, json.dump(), kNoLease)->is_done());
   expect_the_other_job_has_its_model();
-  EXPECT_TRUE(server_->remove(kName, "b"));
-  EXPECT_FALSE(server_->describe(kName));
-  EXPECT_FALSE(coordinator_->get(state_key(kName)).value());
+  EXPECT_TRUE(server_->remove(name_, "b"));
+  EXPECT_FALSE(server_->describe(name_));
+  EXPECT_FALSE(coordinator_->get(state_key(name_)).value());
 }
 
 }  // namespace
