@@ -106,9 +106,8 @@ Result<std::string> plan_as_gcloud(const Plan& plan, const std::string& job) {
   out += fmt::format(
       "#\n"
       "# Set the variables below first. Every node reads its role and its port from CLUSTER_SPEC. Vertex AI\n"
-      "# stops the reducers when the chief, the only node of the first pool, has ended. Evaluators, if any, "
-      "are\n"
-      "# a fourth pool.\n"
+      "# stops the reducers when the chief, the only node of the first pool, has ended. Evaluators are a\n"
+      "# fourth pool.\n"
       "{}cat >{}.yaml <<JOB &&\n"
       "workerPoolSpecs:\n",
       require_variables(worker_vm, reducer_vm), job);
