@@ -27,11 +27,7 @@ void GatherRegistry::add(Connection& from, const wire::Hello& hello, const wire:
                               " is out of range: at most " + std::to_string(wire::kMaxRanks) + " ranks"},
         hello.rank);
   }
-  if (const Refusal* const refusal = find_refusal(hello)) {
-    const Error why = refusal->error;
-    note_refused(from, hello, why);
-    return from.refuse(why, hello.rank);
-  }
+  if (const auto why = refused_before(from, hello)) return from.refuse(*why, hello.rank);
   const Key key{hello.session, gather.round};
   const auto [at, is_first] = rounds_.try_emplace(key);
   PendingGather& round = at->second;
@@ -93,11 +89,7 @@ Error GatherRegistry::rounds_differ(uint32_t rank, uint8_t round, uint32_t other
 }
 
 std::optional<Error> GatherRegistry::on_join(Connection& from, const wire::Hello& hello) {
-  if (const Refusal* const refusal = find_refusal(hello)) {
-    Error why = refusal->error;
-    note_refused(from, hello, why);
-    return why;
-  }
+  if (auto why = refused_before(from, hello)) return why;
   const auto at = find_waiting(hello.session, wire::job_name(hello));
   if (at == rounds_.end()) return std::nullopt;
   PendingGather& round = at->second;
@@ -148,23 +140,25 @@ void GatherRegistry::refuse_all(const SessionId& session, PendingGather& round, 
                                 uint32_t rank) {
   for (const auto& [present, entry] : round.entries) {
     entry.connection->refuse(error, rank);
-    if (!remembers_) continue;
-    const auto at =
-        refused_.try_emplace(session, Refusal{.job = round.job, .ranks = round.ranks, .error = error});
-    at.first->second.told[present] = entry.connection;
+    remember(session, {.job = round.job, .ranks = round.ranks, .error = error}, present, entry.connection);
   }
 }
 
 void GatherRegistry::note_refused(Connection& from, const wire::Hello& hello, const Error& error) {
-  if (!remembers_) return;
-  const auto at = refused_.try_emplace(
-      hello.session, Refusal{.job = wire::job_name(hello), .ranks = hello.ranks, .error = error});
-  if (hello.rank < hello.ranks) at.first->second.told[hello.rank] = from.shared_self();
+  remember(hello.session, {.job = wire::job_name(hello), .ranks = hello.ranks, .error = error}, hello.rank,
+           from.shared_self());
 }
 
-GatherRegistry::Refusal* GatherRegistry::find_refusal(const wire::Hello& hello) {
+void GatherRegistry::remember(const SessionId& session, const Refusal& refusal, uint32_t told,
+                              const std::shared_ptr<Connection>& connection) {
+  if (remembers_) refused_.try_emplace(session, refusal).first->second.told[told] = connection;
+}
+
+std::optional<Error> GatherRegistry::refused_before(Connection& from, const wire::Hello& hello) {
   const auto at = refused_.find(hello.session);
-  return at != refused_.end() && at->second.job == wire::job_name(hello) ? &at->second : nullptr;
+  if (at == refused_.end() || at->second.job != wire::job_name(hello)) return std::nullopt;
+  note_refused(from, hello, at->second.error);
+  return at->second.error;
 }
 
 void GatherRegistry::end(const SessionId& session) {

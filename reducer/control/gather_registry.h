@@ -70,6 +70,12 @@ class GatherRegistry {
     Nanos deadline = 0;
     std::map<uint32_t, Entry> entries;  // by rank
   };
+  struct Refusal {
+    std::string job;
+    uint32_t ranks = 0;
+    Error error;
+    std::map<uint32_t, std::weak_ptr<Connection>> told{};  // by rank
+  };
   using Key = std::pair<SessionId, uint8_t>;
   using Rounds = std::map<Key, PendingGather>;
 
@@ -80,14 +86,10 @@ class GatherRegistry {
   [[nodiscard]] static std::optional<Error> check(const wire::Hello& hello, const PendingGather& round);
   static void remove_closed(PendingGather& round);
   void refuse_all(const SessionId& session, PendingGather& round, const Error& error, uint32_t rank);
-  struct Refusal {
-    std::string job;
-    uint32_t ranks = 0;
-    Error error;
-    std::map<uint32_t, std::weak_ptr<Connection>> told{};  // by rank
-  };
-  // Null: the session was not refused.
-  [[nodiscard]] Refusal* find_refusal(const wire::Hello& hello);
+  // Why the session was refused before, which the rank of `hello` is told now.
+  [[nodiscard]] std::optional<Error> refused_before(Connection& from, const wire::Hello& hello);
+  void remember(const SessionId& session, const Refusal& refusal, uint32_t told,
+                const std::shared_ptr<Connection>& connection);
   static void send_to_all(const PendingGather& round, uint8_t number);
 
   const Nanos longest_wait_;
