@@ -80,8 +80,8 @@ class Packages(DeployTest):
         self.use_programs_and_plugin()
         examples = self.root / "usr/share/doc/sluice-reducer/examples"
         self.assertEqual(sorted(str(path.relative_to(examples)) for path in examples.rglob("*") if path.is_file()),
-                         ["grafana/sluice.json", "models.conf", "prometheus/rules.yml", "prometheus/scrape.yml", "rdma.conf",
-                          *(f"slurm/{name}.sbatch" for name in ("auto", "hetjob", "pool", "train"))])
+                         ["cloudwatch/agent.json", "cloudwatch/otel.yaml", "cloudwatch/scrape.yml", "grafana/sluice.json", "models.conf", "prometheus/rules.yml",
+                          "prometheus/scrape.yml", "rdma.conf", *(f"slurm/{name}.sbatch" for name in ("auto", "hetjob", "pool", "train"))])
         # The addresses of the package are in the file that its comments describe, and nowhere else.
         done = self.chroot("sluice", "reducer", "--config", "/etc/sluice/reducer.toml", "--print-config").stdout
         self.assertRegex(done, r'(?m)^listen = "\*:7470" +# /etc/sluice/reducer\.toml:\d+:10\n(.*\n)+?http_listen = "127\.0\.0\.1:9470"')
