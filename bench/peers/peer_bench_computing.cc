@@ -10,6 +10,10 @@ namespace sluice::bench {
 namespace {
 
 constexpr double kLeastSeconds = 1;  // of a part: rates of two parts are compared
+// Operations that take microseconds alone can take milliseconds where more threads compute than there are
+// cores: a part ends early when it has lasted this many times as long as planned.
+constexpr double kMostOfPlan = 10;
+constexpr size_t kOperationsBetweenChecks = 256;
 
 }  // namespace
 
@@ -33,11 +37,20 @@ PeerBench::Part PeerBench::run_part(size_t count, size_t operations, double peri
   const auto start_of = [&](size_t i) {
     return begin + static_cast<Nanos>(1e9 * period * static_cast<double>(i));
   };
-  for (size_t i = 0; i < operations; ++i) {
-    sleep_until(start_of(i));
-    if (reduces) part.times.push_back(run_operation(i + 1 < operations ? first_ : last_, count, true));
+  const double most = kMostOfPlan * period * static_cast<double>(operations);
+  const auto is_late = [&](size_t done) {
+    const bool checks = done > 0 && done % kOperationsBetweenChecks == 0;
+    return checks && mean_of_ranks(seconds_since(begin)) > most;
+  };
+  if (reduces) {
+    for (size_t i = 0; i + 1 < operations && !is_late(i); ++i) {
+      sleep_until(start_of(i));
+      part.times.push_back(run_operation(first_, count, true));
+    }
+    sleep_until(start_of(part.times.size()));
+    part.times.push_back(run_operation(last_, count, true));
   }
-  sleep_until(start_of(operations));
+  sleep_until(start_of(reduces ? part.times.size() : operations));
   computing_->pause();
   part.seconds = seconds_since(begin);
   const ComputingThreads::Progress after = computing_->progress();
@@ -84,7 +97,7 @@ PeerResult PeerBench::combine_parts(uint64_t bytes, double period, const Part& a
   own[kRateBeside] = beside.units / beside.seconds;
   own[kRateAlone] = rate_alone;
   own[kWrong] = static_cast<double>(wrong);
-  const size_t operations = alone.times.size();
+  const size_t operations = alone.times.size(), operations_beside = beside.times.size();
   own.insert(own.end(), alone.times.begin(), alone.times.end());
   own.insert(own.end(), beside.times.begin(), beside.times.end());
   const std::vector<double> all = peer_.gather(own);
@@ -94,12 +107,13 @@ PeerResult PeerBench::combine_parts(uint64_t bytes, double period, const Part& a
   result.operation_seconds.assign(operations, 0);
   ComputingResult computing;
   computing.period_seconds = period;
-  computing.beside_seconds.assign(operations, 0);
+  computing.beside_seconds.assign(operations_beside, 0);
   const double cores = std::max(1U, std::thread::hardware_concurrency());
   double rate_of_all_beside = 0, rate_of_all_alone = 0;
   for (auto rank = all.begin(); rank != all.end(); rank += static_cast<std::ptrdiff_t>(own.size())) {
-    computing.sums +=
-        rank[kCpuAlone] / (cores * rank[kSeconds]);  // the same operations, in the time of the other part
+    // As many operations as in the other part, in its time.
+    computing.sums += rank[kCpuAlone] * static_cast<double>(operations_beside) /
+                      (static_cast<double>(operations) * cores * rank[kSeconds]);
     computing.sums_beside += rank[kCpuBeside] / (cores * rank[kSeconds]);
     rate_of_all_beside += rank[kRateBeside];
     rate_of_all_alone += rank[kRateAlone];
@@ -107,7 +121,7 @@ PeerResult PeerBench::combine_parts(uint64_t bytes, double period, const Part& a
     result.sent_bytes.push_back(static_cast<uint64_t>(rank[kSent]));
     result.wrong += static_cast<uint64_t>(rank[kWrong]);
     const auto keep_slowest = [&](std::vector<double>& slowest, std::ptrdiff_t from) {
-      for (size_t i = 0; i < operations; ++i)
+      for (size_t i = 0; i < slowest.size(); ++i)
         slowest[i] = std::max(slowest[i], rank[kFacts + from + static_cast<std::ptrdiff_t>(i)]);
     };
     keep_slowest(result.operation_seconds, 0);
