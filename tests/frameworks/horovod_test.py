@@ -123,7 +123,7 @@ class Launchers(unittest.TestCase):
     """Which variables say what the rank is."""
 
     def find(self, **environment):
-        from sluice.horovod import launchers
+        from sluice.placement import launchers
 
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -151,7 +151,7 @@ class Launchers(unittest.TestCase):
                                   ("HOROVOD_SIZE is set, but HOROVOD_RANK is not", {"HOROVOD_SIZE": "2"}),
                                   ("OMPI_COMM_WORLD_RANK is 2 and OMPI_COMM_WORLD_SIZE is 2; expected",
                                    {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "2"}),
-                                  ("PMI_RANK is 'one'; expected a number", {"PMI_RANK": "one", "PMI_SIZE": "2"}),
+                                  ("PMI_RANK is 'one'; expected a non-negative integer", {"PMI_RANK": "one", "PMI_SIZE": "2"}),
                                   ("PMI_RANK is set, but no variable names this run of the job; set SLUICE_JOB_ID", {"PMI_RANK": "1", "PMI_SIZE": "2"})):
             with self.assertRaisesRegex(ValueError, text):
                 self.find(**environment)

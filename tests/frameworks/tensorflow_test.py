@@ -182,8 +182,9 @@ class Places(TensorflowTest):
         self.assertEqual(self.place(config, SLUICE_REDUCERS="r:1")[1], ["SLUICE_REDUCERS=r:1 is used, and not the reducers of TF_CONFIG, p0:1"])
         for real in ({"config": {**config, "environment": ""}}, {"config": config, "SM_CURRENT_HOST": "algo-1"}):  # parameter servers of TensorFlow
             self.assertEqual(self.place(**real, SLUICE_REDUCERS="r:1")[1], [])
-        self.assertRaisesRegex(ValueError, "set both or none", self.place, config, SLUICE_RANK="1")
-        self.assertRaisesRegex(ValueError, "SLUICE_RANK=-1: expected", self.place, config, SLUICE_RANK="-1", SLUICE_WORKERS="2")
+        self.assertRaisesRegex(ValueError, "SLUICE_WORKERS is not; set both or neither", self.place, config, SLUICE_RANK="1")
+        self.assertRaisesRegex(ValueError, "SLUICE_RANK is '-1'; expected", self.place, config, SLUICE_RANK="-1", SLUICE_WORKERS="2")
+        self.assertRaisesRegex(ValueError, "SLUICE_RANK is 2 and SLUICE_WORKERS is 2; expected", self.place, config, SLUICE_RANK="2", SLUICE_WORKERS="2")
 
     def agree(self, places, timeout=20.0):
         """Returns the session id or exception of each place."""

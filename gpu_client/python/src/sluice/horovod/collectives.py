@@ -12,10 +12,10 @@ from typing import Any, Optional, Union, cast
 
 import torch
 
+from ..placement import launchers
 from ..request import Request
 from ..residuals import Residuals, is_on
 from ..session import Session
-from . import launchers
 from .job import Job, Layout
 
 

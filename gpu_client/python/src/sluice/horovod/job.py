@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Optional
 import torch
 
 from ..errors import Error
+from ..placement.launchers import Placement
 from ..session import Session
 from ..torch.meeting import host_id
-from .launchers import Placement
 
 _WIRE_MIN_COUNT = 8192  # with the wire type of SLUICE_WIRE, counters and losses keep their bits, as in sluice.torch
 

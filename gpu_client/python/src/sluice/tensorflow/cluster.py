@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple, Optional
 
 from ..errors import Mismatch, System, Timeout
+from ..placement.variables import OWN, rank_and_size
 
 _WORKERS = ("chief", "master", "worker")  # jobs of TF_CONFIG that train, in the order of ranks
 _GREETING = "sluice.tensorflow 1"
@@ -39,11 +40,8 @@ def place_of_environment(environment: Mapping[str, str] = os.environ) -> Optiona
     Warns if both are set and differ, and if SLUICE_REDUCERS replaces reducers of TF_CONFIG. Raises ValueError for an invalid variable."""
     config = _tf_config(environment)
     place = _place_of_config(config)
-    own = [_number(environment, name) for name in ("SLUICE_RANK", "SLUICE_WORKERS")]
-    if (own[0] is None) != (own[1] is None):
-        raise ValueError("SLUICE_RANK and SLUICE_WORKERS: one is set and the other is not; set both or none")
-    if own[0] is not None and own[1] is not None:
-        chosen = Place(own[0], own[1], place.workers if place else ())
+    if own := rank_and_size(*OWN, environment):
+        chosen = Place(*own, place.workers if place else ())
         if place is not None and place != chosen:
             warnings.warn(f"SLUICE_RANK and SLUICE_WORKERS are used, rank {chosen.rank} of {chosen.size}, and not TF_CONFIG, rank {place.rank} of "
                           f"{place.size}", stacklevel=3)
@@ -101,13 +99,6 @@ def _place_of_config(config: Mapping[str, Any]) -> Optional[Place]:
     workers = tuple(address for name in _WORKERS for address in cluster.get(name, []))
     before = _WORKERS[:_WORKERS.index(kind)]
     return Place(index + sum(len(cluster.get(name, [])) for name in before), len(workers), workers)
-
-
-def _number(environment: Mapping[str, str], name: str) -> Optional[int]:
-    text = environment.get(name, "")
-    if text and not text.isdecimal():
-        raise ValueError(f"{name}={text}: expected a non-negative integer")
-    return int(text) if text else None
 
 
 def _lead(place: Place, digest: str, deadline: float, timeout: float) -> bytes:

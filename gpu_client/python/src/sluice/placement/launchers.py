@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
+from .variables import OWN, number, rank_and_size
+
 
 class Placement(NamedTuple):
     """This process among those of its job."""
@@ -27,11 +29,14 @@ class _Launcher(NamedTuple):
     local_ranks: str
     run: tuple[str, ...]
 
+    def size_variable(self, environment: Mapping[str, str]) -> str:
+        return next((name for name in self.ranks if environment.get(name)), self.ranks[-1])
+
 
 _SLURM = "Slurm"
 # What the user sets by hand comes first, then the launcher that starts processes within those of the others.
 _LAUNCHERS = (
-    _Launcher("SLUICE_RANK", "SLUICE_RANK", ("SLUICE_WORKERS",), "", "", ("SLUICE_SESSION",)),
+    _Launcher("SLUICE_RANK", OWN[0], OWN[1:], "", "", ("SLUICE_SESSION",)),
     _Launcher("horovodrun", "HOROVOD_RANK", ("HOROVOD_SIZE",), "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
               ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT")),
     _Launcher("torchrun", "RANK", ("WORLD_SIZE",), "LOCAL_RANK", "LOCAL_WORLD_SIZE",
@@ -50,43 +55,24 @@ def find(environment: Mapping[str, str] = os.environ) -> Placement:
     """Returns what the first launcher of the list says; a job of one rank without any.
 
     Warns if another one says something else. Raises ValueError for variables that make no sense."""
-    found = [(launcher, size) for launcher in _LAUNCHERS if (size := _size_variable(launcher, environment))]
+    found: list[tuple[_Launcher, tuple[int, int]]] = []
+    for launcher in _LAUNCHERS:
+        # Other launchers run within a step of Slurm, in which each of its tasks may have several ranks. Without a step this is the script of sbatch.
+        is_task = launcher.name != _SLURM or (not found and environment.get("SLURM_STEP_ID"))
+        if is_task and (place := rank_and_size(launcher.rank, launcher.size_variable(environment), environment)):
+            found.append((launcher, place))
     if not found:
         return Placement("none", 0, 1, 0, 1, environment.get(_NAME, ""))
-    (launcher, size), *others = found
-    rank, ranks = _pair(launcher, size, environment)
-    for other, other_size in others:
-        # Other launchers run within a step of Slurm, in which each of its tasks may have several ranks.
-        if other.name != _SLURM and _pair(other, other_size, environment) != (rank, ranks):
-            warnings.warn(f"{launcher.rank}={rank} and {size}={ranks} win over {other.rank}={environment[other.rank]} and "
-                          f"{other_size}={environment[other_size]}; unset those that are not of this job", RuntimeWarning, stacklevel=2)
+    (launcher, (rank, ranks)), *others = found
+    for other, place in others:
+        if place != (rank, ranks):
+            warnings.warn(f"{_text(launcher, environment)} win over {_text(other, environment)}; unset those that are not of this job", RuntimeWarning, stacklevel=2)
     names = [f"{name}={value}" for name in (_NAME, *launcher.run) if (value := environment.get(name))]
     if not names and ranks > 1:
         raise ValueError(f"{launcher.rank} is set, but no variable names this run of the job; set {_NAME} to a text that is equal on all ranks and new in each "
                          "run" + (f", or {', '.join(launcher.run)}" if launcher.run else ""))
-    return Placement(launcher.name, rank, ranks, _number(launcher.local_rank, environment), _number(launcher.local_ranks, environment), " ".join(names))
+    return Placement(launcher.name, rank, ranks, number(launcher.local_rank, environment), number(launcher.local_ranks, environment), " ".join(names))
 
 
-def _size_variable(launcher: _Launcher, environment: Mapping[str, str]) -> Optional[str]:
-    """Returns the variable with the number of ranks, or None if this launcher did not start the process."""
-    if launcher.name == _SLURM and not environment.get("SLURM_STEP_ID"):
-        return None  # the script of sbatch, which is no task
-    size = next((name for name in launcher.ranks if environment.get(name)), None)
-    if bool(environment.get(launcher.rank)) != (size is not None):
-        present, absent = (size, launcher.rank) if size else (launcher.rank, launcher.ranks[-1])
-        raise ValueError(f"{present} is set, but {absent} is not; set both or neither")
-    return size
-
-
-def _pair(launcher: _Launcher, size: str, environment: Mapping[str, str]) -> tuple[int, int]:
-    rank, ranks = _number(launcher.rank, environment), _number(size, environment)
-    if rank is None or ranks is None or not 0 <= rank < ranks:
-        raise ValueError(f"{launcher.rank} is {environment[launcher.rank]} and {size} is {environment[size]}; expected 0..{size}-1")
-    return rank, ranks
-
-
-def _number(name: str, environment: Mapping[str, str]) -> Optional[int]:
-    text = environment.get(name, "")
-    if text and not text.isdecimal():
-        raise ValueError(f"{name} is {text!r}; expected a number")
-    return int(text) if text else None
+def _text(launcher: _Launcher, environment: Mapping[str, str]) -> str:
+    return " and ".join(f"{name}={environment[name]}" for name in (launcher.rank, launcher.size_variable(environment)))

@@ -1,0 +1,1 @@
+"""Finds this process's rank and the number of ranks in the environment."""
