@@ -1,15 +1,18 @@
 """Class JobTest runs scripts of frameworks with the installed package: the backend has the name "sluice" there without an import."""
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
-from package_test_bed import ROOT, PackageTest, kill, unpack_wheel, variables  # noqa: E402
+from package_test_bed import LOST_S, ROOT, PackageTest, kill, unpack_wheel, variables  # noqa: E402
 from sluice_process import DEADLINE_S, until  # noqa: E402
 
 EXAMPLES = ROOT / "examples"
@@ -20,7 +23,10 @@ class JobTest(PackageTest):
     def setUp(self):
         super().setUp()
         _, self.reducer = self.start_reducer()
-        self.common = {"PYTHONPATH": str(unpack_wheel(self.folder)), "SLUICE_REDUCERS": self.reducer, "MASTER_ADDR": "127.0.0.1", "HOME": str(self.folder)}
+        self.end = self.folder / "end"
+        self.common = {"PYTHONPATH": str(unpack_wheel(self.folder)), "SLUICE_REDUCERS": self.reducer, "MASTER_ADDR": "127.0.0.1", "HOME": str(self.folder),
+                       "END_OF_WORKER": str(self.end)}
+        self.addCleanup(self.kill_job_processes)
 
     def start_ranks_of(self, script, ranks, *arguments, per_rank=lambda rank: {}, **extra):
         """Starts an example as torchrun does, but each rank as a child of the test. per_rank(rank) returns variables of one rank."""
@@ -44,6 +50,55 @@ class JobTest(PackageTest):
         self.assertEqual(process.returncode, expect, printed)
         return printed
 
+    def run_command_with_lost_worker(self, error, *command, expect, **extra):
+        """The same for a job of which a worker calls end_of_worker.end_with(). The launcher must print the error, a regular expression, within LOST_S."""
+        self.end.unlink(missing_ok=True)
+        process = self.start_command(*command, **extra)
+        printed, reported = "", None
+        limit = threading.Timer(JOB_S, kill_group, [process])
+        limit.start()
+        for line in process.stdout:
+            printed += line
+            if reported is None and re.search(error, printed):
+                reported = time.monotonic()
+        limit.cancel()
+        self.assertEqual(process.wait(DEADLINE_S), expect, printed)
+        self.assertIsNotNone(reported, printed)
+        seconds = reported - float(self.end.read_text())
+        print(f"{error}: after {seconds:.1f} s", flush=True)
+        self.assertGreater(seconds, 0)
+        self.assertLess(seconds, LOST_S)
+        return printed
+
+    def job_processes(self):
+        """Returns the ids of the processes of all jobs of this test, also of those that left their group, with their command lines."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"HOME={self.folder}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue  # it has ended
+        return found
+
+    def expect_no_process(self, named=""):
+        """Checks that the processes whose command lines contain the text end within LOST_S."""
+        def left():
+            return [line for line in self.job_processes().values() if named in line]
+        deadline = time.monotonic() + LOST_S
+        while left() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.assertEqual(left(), [])
+
+    def kill_job_processes(self):
+        def none_is_left():
+            left = self.job_processes()
+            for process_id in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process_id, signal.SIGKILL)
+            return not left
+        until("the processes of the job end", none_is_left)
+
     def lines(self, printed, pattern=r"step \d+ loss \S+"):
         """Returns the lines of an output that match, of which there must be some."""
         found = re.findall(rf"^(?:\(.*\) )?({pattern})$", printed, re.MULTILINE)
@@ -60,14 +115,17 @@ class JobTest(PackageTest):
         return self.status(self.reducer)["data"]["bytes_in"]
 
     def expect_error_when_a_rank_dies(self, ranks, error):
-        """Kills the last rank after its third step; each other rank must end with the error, a regular expression, within DEADLINE_S."""
+        """Kills the last rank after its third step; each other rank must end with the error, a regular expression, within LOST_S."""
         for _ in until_line(ranks[0], "step 3 "):
             pass
         ranks[-1].kill()
+        deadline = time.monotonic() + LOST_S
         for rank in ranks[:-1]:
-            _, errors = rank.communicate(timeout=DEADLINE_S)
+            _, errors = rank.communicate(timeout=max(0.0, deadline - time.monotonic()))
             self.assertNotEqual(rank.returncode, 0)
             self.assertRegex(errors, error)
+        print(f"{error}: within {LOST_S - deadline + time.monotonic():.1f} s", flush=True)
+        self.expect_no_process()
 
 
 def until_line(process, begin):
@@ -86,4 +144,4 @@ def kill_group(process):
     kill(process)
 
 
-__all__ = ["EXAMPLES", "JOB_S", "JobTest", "until", "until_line"]
+__all__ = ["EXAMPLES", "JOB_S", "ROOT", "JobTest", "until", "until_line"]

@@ -6,12 +6,13 @@ import re
 import socket
 import sys
 import threading
+import time
 import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
-from package_test_bed import DEADLINE_S, ROOT, PackageTest, main, variables  # noqa: E402
+from package_test_bed import DEADLINE_S, LOST_S, ROOT, PackageTest, main, variables  # noqa: E402
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 RANK = Path(__file__).with_name("tensorflow_rank.py")
@@ -102,13 +103,13 @@ class Training(TensorflowTest):
             self.assertRaises(BlockingIOError, server.accept)
 
     def end_one_of(self, workers, expect, **extra):
-        """Worker 1 ends, with the exit code `expect`. The others must get an error within a minute; returns the reasons."""
+        """Worker 1 ends, with the exit code `expect`. The others must get an error within LOST_S; returns the reasons."""
         _, address = self.start_reducer()
         processes = [self.worker("lost", config, SLUICE_REDUCERS=address, VICTIM="1", **extra) for config in self.configs(workers)]
         self.assertEqual(processes[1].wait(4 * DEADLINE_S), expect)
-        reasons = []
+        deadline, reasons = time.monotonic() + LOST_S, []
         for process in processes[:1] + processes[2:]:
-            printed, error = process.communicate(timeout=DEADLINE_S)
+            printed, error = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
             self.assertEqual(process.returncode, 0, error)
             (kind, text), (own_kind, reason) = json.loads(printed.splitlines()[-1])
             self.assertEqual(kind, "UnknownError")

@@ -3,13 +3,15 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
 from examples_rank import BACKENDS, FOLDER, OFFLOADED, SCRIPTS
-from package_test_bed import PackageTest, main, unpack_wheel, variables
+from package_test_bed import DEADLINE_S, LOST_S, PackageTest, main, unpack_wheel, variables
 
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "examples_rank.py")
+LOST_RANK = os.path.join(os.path.dirname(RANK), "examples_lost_rank.py")
 RANKS = 2
 STEPS = 5
 
@@ -27,12 +29,15 @@ class Examples(PackageTest):
         self.assertLess(float(found[-1]), float(found[0]))
         return found
 
+    def start_as_torchrun(self, *arguments, **extra):
+        torchrun = {"WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "examples"}
+        return [self.python(*arguments, **self.common, RANK=str(rank), LOCAL_RANK=str(rank), **{name: str(value) for name, value in torchrun.items()}, **extra)
+                for rank in range(RANKS)]
+
     def losses_by_example(self):
         """Returns {(backend, script): losses}."""
         ports = [self.reserve_port() for _ in range(len(BACKENDS) * len(SCRIPTS) + 1)]
-        torchrun = {"WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "examples"}
-        ranks = [self.python(RANK, *ports, **self.common, RANK=str(rank), LOCAL_RANK=str(rank), **{name: str(value) for name, value in torchrun.items()})
-                 for rank in range(RANKS)]
+        ranks = self.start_as_torchrun(RANK, *ports)
         parts = re.split(r"^== (\w+) (.+)\n", self.outputs(ranks)[0], flags=re.MULTILINE)
         return {(backend, name): self.losses(part) for name, backend, part in zip(parts[1::3], parts[2::3], parts[3::3])}
 
@@ -54,6 +59,15 @@ class Examples(PackageTest):
             if not shutil.which("mpirun"):
                 self.skipTest("mpirun is not installed")
             self.assertEqual(self.mpirun(), losses["gloo", "train_ddp"])
+
+    def test_a_rank_that_dies_ends_the_others_with_its_number(self):
+        for framework in "lightning", "accelerate":
+            with self.subTest(framework):
+                survivor, dead = self.start_as_torchrun(LOST_RANK, framework, MASTER_PORT=str(self.reserve_port()))
+                self.assertEqual(dead.wait(4 * DEADLINE_S), -signal.SIGKILL)
+                _, errors = survivor.communicate(timeout=LOST_S)
+                self.assertNotEqual(survivor.returncode, 0)
+                self.assertRegex(errors, "DistBackendError: .*rank 1 ")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "gpu_client" / "python"
+LOST_S = 60  # from the end of a worker to the error of its framework, at most: a promise, not a limit for busy machines
 # Runs a command with another /etc/hosts and another host name: HOSTS NAME COMMAND...
 AS_HOST = 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"'
 sys.path.insert(0, str(ROOT / "tests" / "functional"))
