@@ -6,9 +6,11 @@ from pathlib import Path
 
 from job_test_bed import EXAMPLES, JobTest
 from package_test_bed import ROOT, main
+from uneven_training import BATCHES
 
 SCRIPT = EXAMPLES / "ray" / "train_torch_trainer.py"
 JOB = ROOT / "tests" / "frameworks" / "ray_job.py"
+UNEVEN = JOB.with_name("ray_uneven.py")
 RAY = Path(sys.executable).with_name("ray")
 STEPS = 10
 LOSS = re.compile(r"\brank (\d+) step (\d+) loss (\S+)$", re.MULTILINE)  # after "(RayTrainWorker pid=1) ", a marker that comes and goes
@@ -21,7 +23,7 @@ class Ray(JobTest):
         self.attempts = self.folder / "attempts"
         self.common |= {"PYTHONUNBUFFERED": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0", "ATTEMPTS_FILE": str(self.attempts),
                         "RAY_ADDRESS": f"127.0.0.1:{self.reserve_port()}", "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "120", "RAY_AUTH_MODE": "disabled"}
-        self.common["PYTHONPATH"] += f":{SCRIPT.parent}"  # for ray_job.py, also in workers
+        self.common["PYTHONPATH"] += f":{SCRIPT.parent}:{JOB.parent}"  # for ray_job.py, also in workers
         cluster = self.start_command(RAY, "start", "--head", "--block", "--num-cpus=4", "--object-store-memory=100000000", "--include-dashboard=false",
                                      "--node-ip-address=127.0.0.1", f"--port={self.common['RAY_ADDRESS'].split(':')[1]}", f"--temp-dir={self.folder}")
         printed = []
@@ -31,6 +33,11 @@ class Ray(JobTest):
 
     def run_script(self, script, *arguments, **how):
         return self.run_command(sys.executable, "-B", script, *arguments, **how)
+
+    def lose_worker(self, error, *arguments, expect=0):
+        printed = self.run_command_with_lost_worker(error, sys.executable, "-B", JOB, *arguments, expect=expect)
+        self.expect_no_process("RayTrainWorker")
+        return printed
 
     def train(self, *arguments, workers=2):
         """Returns {(rank, step): loss}. The outputs of the workers come in any order."""
@@ -49,9 +56,18 @@ class Ray(JobTest):
         for key, loss in losses.items():
             self.assertAlmostEqual(loss, of_gloo[key], delta=1e-5)
 
+    def test_a_worker_without_data_and_one_with_more_batches(self):
+        found = []
+        for backend in "sluice", "gloo":
+            printed = self.run_script(UNEVEN, backend)
+            found.append(sorted(set(re.findall(r"rank (\d) losses \[(.*)\] weights (\w+)$", printed, re.MULTILINE))))  # Ray prints some lines twice
+            self.assertEqual([len(losses.split()) for _, losses, _ in found[-1]], [sum(batches) for batches in zip(*BATCHES)], printed)
+            self.assertEqual(len({weights for _, _, weights in found[-1]}), 1, found)
+        self.assertGreater(self.reduced_bytes(), 0)
+        self.assertEqual(found[0], found[1])
+
     def test_a_killed_worker_is_started_again_from_the_last_checkpoint(self):
-        printed = self.run_script(JOB, "SIGKILL", 1)
-        self.assertRegex(printed, r"\[Rank 1 Error Snippet\]:\s+(\(.*\) )?A worker health check failed")
+        printed = self.lose_worker(r"\[Rank 1 Error Snippet\]:\s+(\(.*\) )?A worker health check failed", "SIGKILL", 1)
         self.assertEqual(len(self.attempts.read_text().splitlines()), 2)
         self.assertGreater(self.reduced_bytes(), 0)
         pids = {rank: set(re.findall(rf"pid=(\d+)\) rank {rank} step 0 ", printed)) for rank in range(2)}
@@ -59,10 +75,12 @@ class Ray(JobTest):
         self.assertEqual(losses_of(printed), self.train("--backend", "gloo"))
 
     def test_a_worker_that_stops_ends_the_job_with_its_rank(self):
-        """Ray waits 10 minutes for such a worker; the reducer counts it as lost after its peer timeout."""
-        printed = self.run_script(JOB, "SIGSTOP", 1, "--restarts", 0, expect=1)
+        """Ray waits 10 minutes for such a worker; the reducer counts it as lost after its peer timeout. The controller of Ray logs the error; fit() raises it
+        later, because Ray waits for the end of the process groups first."""
+        error = r"ray.train.WorkerGroupError: Training failed due to worker errors:\s+(\(.*\) )?\[Rank 0 Error Snippet\]"
+        printed = self.lose_worker(error, "SIGSTOP", 1, "--restarts", 0, expect=1)
+        self.assertRegex(printed, rf"\n{error}")
         self.assertRegex(printed, "DistBackendError: .*rank 1 ")  # Ray's own message has only the begin and the end of a long one
-        self.assertRegex(printed, r"\nray.train.WorkerGroupError: Training failed due to worker errors:\s+\[Rank 0 Error Snippet\]")
 
 
 def losses_of(printed):
