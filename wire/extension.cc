@@ -25,7 +25,8 @@ bool is_supported(uint16_t type, size_t body) noexcept {
     case ExtensionType::kOpInfo:
     case ExtensionType::kOwner:
     case ExtensionType::kExpanded:
-    case ExtensionType::kFinding: return body == kSmallBody;
+    case ExtensionType::kFinding:
+    case ExtensionType::kCaller: return body == kSmallBody;
     case ExtensionType::kRdma:
     case ExtensionType::kPriority: return false;
   }
@@ -83,6 +84,14 @@ void encode_extension(const Finding& finding, SmallExtension out) noexcept {
   store_le(out.data() + 12, finding.value);
 }
 
+void encode_extension(const Caller& caller, SmallExtension out) noexcept {
+  encode_extension_header(ExtensionType::kCaller, 8, out.data());
+  store_le(out.data() + 8, caller.op_id);
+  store_le(out.data() + 12, caller.root);
+  out[14] = std::byte(caller.dtype);
+  out[15] = std::byte(caller.kind) | std::byte(caller.op) << 4;
+}
+
 Status check_extensions(std::span<const std::byte> area) noexcept {
   while (!area.empty()) {
     if (area.size() < kExtensionHeader) return Errc::kBadExtension;
@@ -134,6 +143,18 @@ std::optional<Finding> find_finding(std::span<const std::byte> area) noexcept {
   return Finding{.kind = static_cast<FindingKind>(kind),
                  .rank = load_le<uint16_t>(body.data()),
                  .value = load_le<uint32_t>(body.data() + 4)};
+}
+
+std::optional<Caller> find_caller(std::span<const std::byte> area) noexcept {
+  const auto body = find_body(area, ExtensionType::kCaller, 8);
+  if (body.empty()) return std::nullopt;
+  const Caller out{.op_id = load_le<uint32_t>(body.data()),
+                   .root = load_le<uint16_t>(body.data() + 4),
+                   .dtype = static_cast<DType>(body[6]),
+                   .kind = static_cast<Kind>(body[7] & std::byte{15}),
+                   .op = static_cast<Op>(body[7] >> 4)};
+  if (!is_valid(out.dtype) || !is_valid(out.op) || out.kind > Kind::kBroadcast) return std::nullopt;
+  return out;
 }
 
 }  // namespace sluice::wire

@@ -9,6 +9,8 @@
 #include <span>
 
 #include "core/status.h"
+#include "wire/dtype.h"
+#include "wire/frame.h"
 
 namespace sluice::wire {
 
@@ -23,6 +25,7 @@ enum class ExtensionType : uint16_t {
   kOwner = 6,     // in CONTRIBUTION of kinds whose chunks have an owner
   kExpanded = 7,  // in frames with a sparse payload
   kFinding = 8,   // in RESULT: a rank's contribution looks wrong
+  kCaller = 9,    // in CONTRIBUTION on a rail: what the host's ranks call, for mismatch reports
 };
 
 struct ResultInfo {
@@ -65,6 +68,16 @@ struct Finding {
   friend bool operator==(const Finding&, const Finding&) = default;
 };
 
+// The operation of a host's ranks, whose pieces look different on a rail. OP_INFO has its count.
+struct Caller {
+  uint32_t op_id = 0;
+  uint16_t root = 0;  // of reduce and broadcast
+  DType dtype = DType::kI8;
+  Kind kind = Kind::kNone;
+  Op op = Op::kSum;
+  friend bool operator==(const Caller&, const Caller&) = default;
+};
+
 // Each occupies 16 bytes on the wire: type u16, body length u16, 4 zero bytes, body 8 bytes.
 inline constexpr size_t kSmallExtensionBytes = 16;
 using SmallExtension = std::span<std::byte, kSmallExtensionBytes>;
@@ -73,6 +86,7 @@ void encode_extension(const OpInfo& info, SmallExtension out) noexcept;
 void encode_extension(const ChunkOwner& owner, SmallExtension out) noexcept;
 void encode_extension(const Expanded& expanded, SmallExtension out) noexcept;
 void encode_extension(const Finding& finding, SmallExtension out) noexcept;
+void encode_extension(const Caller& caller, SmallExtension out) noexcept;
 
 // Checks a whole extension area. kBadExtension when a length exceeds the area, padding or the reserved half
 // of EXPANDED is not zero, or a mandatory extension has an unsupported type or size.
@@ -85,5 +99,7 @@ void encode_extension(const Finding& finding, SmallExtension out) noexcept;
 [[nodiscard]] std::optional<Expanded> find_expanded(std::span<const std::byte> area) noexcept;
 // Nothing for a kind of a later release.
 [[nodiscard]] std::optional<Finding> find_finding(std::span<const std::byte> area) noexcept;
+// The same for a type or operator.
+[[nodiscard]] std::optional<Caller> find_caller(std::span<const std::byte> area) noexcept;
 
 }  // namespace sluice::wire

@@ -27,6 +27,9 @@ inline constexpr size_t kMaxGatheredBytes = 12288;
 inline constexpr size_t kMaxRateChanges =
     1024;  // of one message: fits 16 KiB; a longer history takes several
 
+// Begins a text that is complete without what senders have put before it. On rails only.
+inline constexpr const char* kWholeText = "#: ";
+
 // Feature bits of HELLO and WELCOME.
 inline constexpr uint64_t kFeatureResume = uint64_t{1} << 0;
 inline constexpr uint64_t kFeatureViewChange = uint64_t{1} << 1;
@@ -43,6 +46,8 @@ inline constexpr uint64_t kFeatureDrain = uint64_t{1} << 12;       // of a reduc
 inline constexpr uint64_t kFeatureTreeOrder = uint64_t{1} << 13;
 // Of a reducer: it scans contributions, so it must get those of each rank and not the sums of hosts.
 inline constexpr uint64_t kFeatureHealth = uint64_t{1} << 14;
+// Of a reducer: its mismatch texts name what the callers of CALLER call.
+inline constexpr uint64_t kFeatureCaller = uint64_t{1} << 15;
 // A peer offers both of these bits or neither.
 inline constexpr uint64_t kFaultToleranceFeatures = kFeatureResume | kFeatureViewChange;
 

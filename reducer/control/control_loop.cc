@@ -242,8 +242,9 @@ wire::Welcome ControlLoop::make_welcome(uint8_t version, const SessionId& sessio
   welcome.features = wire::kFaultToleranceFeatures | wire::kFeatureGather |
                      (options_.offers_memory ? wire::kFeatureMemory : 0) | wire::kFeatureRateChanges |
                      wire::kFeatureBlocks | wire::kFeatureSparse | wire::kFeatureDrain |
-                     wire::kFeatureTreeOrder | (options_.health ? wire::kFeatureHealth : 0) |
-                     (tls_ ? wire::kFeatureTls : 0) | (rdma_.rails.names.empty() ? 0 : wire::kFeatureRdma) |
+                     wire::kFeatureTreeOrder | wire::kFeatureCaller |
+                     (options_.health ? wire::kFeatureHealth : 0) | (tls_ ? wire::kFeatureTls : 0) |
+                     (rdma_.rails.names.empty() ? 0 : wire::kFeatureRdma) |
                      (options_.on_store_connection ? wire::kFeatureStore : 0);
   welcome.features &= ~options_.withheld_features;
   welcome.software = "sluice " SLUICE_VERSION;

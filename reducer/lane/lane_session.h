@@ -196,7 +196,10 @@ class LaneSession {
   void publish_missing() noexcept;
   void fail(Errc code, Rank rank, const char* format, ...) noexcept __attribute__((format(printf, 4, 5)));
   void fail_mismatch(const RankConnection& conn, const wire::FrameHeader& h, uint64_t count,
-                     const ChunkSlot& c, const char* field) noexcept;
+                     const std::optional<wire::Caller>& caller, const ChunkSlot& c,
+                     const char* field) noexcept;
+  void fail_mismatch_of_callers(const RankConnection& conn, uint64_t count, const wire::Caller& caller,
+                                const ChunkSlot& c) noexcept;
   // ---- lane_session_fold.cc ----
   void push_task(uint32_t slot, uint32_t group) noexcept;
   size_t fold_slice(const FoldTask& task, size_t output_budget, bool& complete) noexcept;

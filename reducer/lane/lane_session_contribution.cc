@@ -1,7 +1,9 @@
 // The receive side of LaneSession: which contributions are admitted and when they are folded.
+#include <array>
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
+#include <optional>
 #include <string_view>
 
 #include "core/assert.h"
@@ -106,6 +108,9 @@ void LaneSession::on_contribution(RankConnection& conn, const wire::FrameHeader&
   }
   const auto info = wire::find_op_info(extensions);
   const uint64_t count = info ? info->count : 0;
+  // OP_INFO alone, in most sessions.
+  const auto caller =
+      extensions.size() > wire::kSmallExtensionBytes ? wire::find_caller(extensions) : std::nullopt;
   const uint32_t slot = h.slot;
   ChunkSlot& c = chunks_[slot];
   // The header that all ranks agree on.
@@ -120,9 +125,9 @@ void LaneSession::on_contribution(RankConnection& conn, const wire::FrameHeader&
     owner = chunk.owner;
   }
   if (c.state == ChunkState::kFree) {
-    c.begin(*agreed, owner, count, conn.rank_, now_);
+    c.begin(*agreed, owner, count, caller, conn.rank_, now_);
   } else if (const char* field = first_difference(c, *agreed, owner, count); field != nullptr) {
-    fail_mismatch(conn, h, count, c, field);
+    fail_mismatch(conn, h, count, caller, c, field);
     return;
   }
   SLUICE_DASSERT(c.state == ChunkState::kFilling && h.sequence >= next_result_);
@@ -160,7 +165,9 @@ bool LaneSession::is_other_incarnation(uint64_t incarnation) const noexcept {
 }
 
 void LaneSession::fail_mismatch(const RankConnection& conn, const wire::FrameHeader& h, uint64_t count,
-                                const ChunkSlot& c, const char* field) noexcept {
+                                const std::optional<wire::Caller>& caller, const ChunkSlot& c,
+                                const char* field) noexcept {
+  if (caller && c.caller) return fail_mismatch_of_callers(conn, count, *caller, c);
   const auto text = [](auto value) { return wire::to_string(value).data(); };  // NUL-terminated literals
   const wire::FrameHeader& r = c.reference;
   if (std::string_view(field) == "operation") {  // what differs is not in the frames
@@ -175,6 +182,26 @@ void LaneSession::fail_mismatch(const RankConnection& conn, const wire::FrameHea
        " dtype %s op %s chunk %" PRIu64,
        field, conn.rank_, h.op_id, wire::to_string(h.kind), count, text(h.wire_dtype), text(h.op), h.chunk,
        c.first_rank, r.op_id, wire::to_string(r.kind), c.count, text(r.wire_dtype), text(r.op), r.chunk);
+}
+
+// On a rail, whose pieces do not look like the operations. A root is marked: it is a rank of the callers.
+void LaneSession::fail_mismatch_of_callers(const RankConnection& conn, uint64_t count,
+                                           const wire::Caller& caller, const ChunkSlot& c) noexcept {
+  const char* field = first_difference(*c.caller, caller);
+  if (field == nullptr) field = count != c.count ? "count" : "counts";  // of the parts
+  std::array<std::array<char, 160>, 2> texts{};
+  const auto describe = [](std::array<char, 160>& out, Rank rank, uint64_t elements, const wire::Caller& o) {
+    const int length = std::snprintf(
+        out.data(), out.size(),
+        "rank %" PRIu32 " operation %" PRIu32 " is %s of count %" PRIu64 " dtype %s op %s", rank, o.op_id,
+        wire::to_string(o.kind), elements, wire::to_string(o.dtype).data(), wire::to_string(o.op).data());
+    if (wire::has_owner(o.kind) && !wire::has_parts(o.kind))
+      std::snprintf(&out[length], out.size() - length, " root #%u", unsigned{o.root});
+  };
+  describe(texts[0], conn.rank_, count, caller);
+  describe(texts[1], c.first_rank, c.count, *c.caller);
+  fail(Errc::kMismatch, conn.rank_, "%sranks disagree on %s: %s, %s", wire::kWholeText, field,
+       texts[0].data(), texts[1].data());
 }
 
 void LaneSession::fail(Errc code, Rank rank, const char* format, ...) noexcept {

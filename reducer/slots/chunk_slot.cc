@@ -4,8 +4,8 @@
 
 namespace sluice::reducer {
 
-void ChunkSlot::begin(const wire::FrameHeader& header, uint32_t chunk_owner, uint64_t op_count, uint32_t rank,
-                      Nanos now) noexcept {
+void ChunkSlot::begin(const wire::FrameHeader& header, uint32_t chunk_owner, uint64_t op_count,
+                      const std::optional<wire::Caller>& op_caller, uint32_t rank, Nanos now) noexcept {
   state = ChunkState::kFilling;
   arrived = 0;
   first_rank = rank;
@@ -14,6 +14,7 @@ void ChunkSlot::begin(const wire::FrameHeader& header, uint32_t chunk_owner, uin
   accepts_sparse = true;
   first_arrival = now;
   count = op_count;
+  caller = op_caller;
   reference = header;
   owner = chunk_owner;
   std::ranges::fill(group_arrived, 0);
@@ -35,6 +36,14 @@ const char* first_difference(const ChunkSlot& chunk, const wire::FrameHeader& b,
   if (a.fingerprint != b.fingerprint) return chunk.count != op_count ? "count" : "operation";
   if (a.length != b.length) return has_parts ? "counts" : "length";
   return nullptr;
+}
+
+const char* first_difference(const wire::Caller& a, const wire::Caller& b) noexcept {
+  if (a.kind != b.kind) return "kind";
+  if (a.dtype != b.dtype) return "dtype";
+  if (a.op != b.op) return "op";
+  if (a.op_id != b.op_id) return "op id";
+  return a.root != b.root ? "root" : nullptr;
 }
 
 }  // namespace sluice::reducer

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/status.h"
@@ -32,13 +33,14 @@ struct ChunkSlot {
   bool kept = false;  // a rank contributed the result itself, or the owner what is copied: nothing is summed
   uint32_t kept_rank = 0;               // the first such rank
   uint64_t count = 0;                   // elements of the whole operation, from OP_INFO; 0: unknown
+  std::optional<wire::Caller> caller;   // of the first contribution
   wire::FrameHeader reference;          // header of the first contribution; length is the chunk's
   uint32_t owner = wire::kNoRank;       // of kinds whose chunks have one
   std::vector<uint32_t> group_arrived;  // by group; allocated once
 
   // `header` has the chunk's length, even if the contribution was empty.
-  void begin(const wire::FrameHeader& header, uint32_t chunk_owner, uint64_t op_count, uint32_t rank,
-             Nanos now) noexcept;
+  void begin(const wire::FrameHeader& header, uint32_t chunk_owner, uint64_t op_count,
+             const std::optional<wire::Caller>& op_caller, uint32_t rank, Nanos now) noexcept;
 };
 
 // The frame of the latest result of a slot, for resending. The payload stays in the result slot.
@@ -54,5 +56,8 @@ struct SentResult {
 // nullptr. `header` has the chunk's length; `op_count` is OP_INFO's.
 [[nodiscard]] const char* first_difference(const ChunkSlot& chunk, const wire::FrameHeader& header,
                                            uint32_t owner, uint64_t op_count) noexcept;
+
+// The same for what the callers of both call, if they differ there.
+[[nodiscard]] const char* first_difference(const wire::Caller& a, const wire::Caller& b) noexcept;
 
 }  // namespace sluice::reducer

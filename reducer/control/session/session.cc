@@ -242,7 +242,8 @@ void Session::fail(Errc code, uint32_t rank, const std::string& text) {
   if (state_ == State::kEnding) return;
   if (decides_join() && state_ == State::kJoining && !has_verdict_) return refuse_join(code, rank, text);
   loop_.log().warn(log_name() + " failed: " + std::string(to_string(code)) + ": " + text);
-  record_failure(code, rank, text);
+  // A rank of the session that this one is a part of is none here.
+  record_failure(code, rank < ranks_.size() ? rank : wire::kNoRank, text);
   const wire::Abort abort{{.code = code, .rank = rank, .text = text}};
   if (state_ == State::kJoining)
     loop_.sessions().outcomes().store_refusal(*this, {code, text}, rank, loop_.now());

@@ -81,6 +81,31 @@ TEST(Extension, IgnoresFindingsOfUnknownKinds) {
   EXPECT_EQ(find_finding({}), std::nullopt);
 }
 
+TEST(Extension, CarriesWhatCallersCall) {
+  const Caller caller{
+      .op_id = 0x01020304, .root = 0x0506, .dtype = DType::kBf16, .kind = Kind::kBroadcast, .op = Op::kAvg};
+  Area area;
+  append(area, OpInfo{.count = 12});
+  append(area, caller);
+  ASSERT_TRUE(check_extensions(area).ok());
+  EXPECT_EQ(find_caller(area), caller);
+  EXPECT_EQ(find_op_info(area), OpInfo{.count = 12});
+  const Area body(area.end() - 8, area.end());
+  EXPECT_EQ(body, (Area{std::byte{4}, std::byte{3}, std::byte{2}, std::byte{1}, std::byte{6}, std::byte{5},
+                        std::byte{9}, std::byte{0x45}}));
+}
+
+TEST(Extension, IgnoresCallersOfUnknownOperations) {
+  for (const auto& [at, value] : {std::pair{14, 14}, {15, 0x06}, {15, 0x51}}) {
+    Area area;
+    append(area, Caller{.kind = Kind::kAllreduce});
+    EXPECT_NE(find_caller(area), std::nullopt);
+    area[at] = static_cast<std::byte>(value);
+    EXPECT_TRUE(check_extensions(area).ok());
+    EXPECT_EQ(find_caller(area), std::nullopt) << at;
+  }
+}
+
 TEST(Extension, FindsNothingInAnEmptyArea) {
   EXPECT_TRUE(check_extensions({}).ok());
   EXPECT_EQ(find_op_info({}), std::nullopt);
