@@ -219,6 +219,12 @@ sluice_status sluice_session_error(sluice_session* session, char* text, size_t t
   });
 }
 
+sluice_status sluice_session_ended_by(sluice_session* session, uint32_t* rank) {
+  if (session == nullptr || rank == nullptr) return SLUICE_INVALID_ARGUMENT;
+  *rank = is_owned_by_this_process(session) ? session->engine->ended_by() : SLUICE_NO_RANK;
+  return SLUICE_OK;
+}
+
 sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats) {
   if (stats == nullptr || stats->struct_size < sizeof stats->struct_size) return SLUICE_INVALID_ARGUMENT;
   return call_on_session(session, [&] {

@@ -33,7 +33,7 @@ LocalSession::LocalSession(engine::SessionOptions options, Topology topology)
 LocalSession::~LocalSession() {
   if (!stage_ || stopping_.load(std::memory_order_relaxed)) return;  // close() has stopped the thread
   watch_->abandon();
-  end_here(Errc::kClosed, "session closed", Errc::kOk);
+  end_here(wire::kNoRank, Errc::kClosed, "session closed", Errc::kOk);
   stop_thread();
 }
 
@@ -202,7 +202,8 @@ bool LocalSession::step() noexcept {
   const uint64_t ended = stage_->counters().operations.load(std::memory_order_relaxed);
   const bool worked = stage_->progress();
   if (stage_->mismatch() && end_latch_.code() == Errc::kOk)
-    end_for_all(Errc::kMismatch, describe(*stage_->mismatch()), Errc::kMismatch);
+    end_for_all(rank_of(stage_->mismatch()->rank), Errc::kMismatch, describe(*stage_->mismatch()),
+                Errc::kMismatch);
   if (!stage_->rail_status().ok()) check_rails();
   if (stage_->counters().operations.load(std::memory_order_relaxed) != ended) signal();
   return worked;
@@ -308,7 +309,8 @@ Status LocalSession::close(Nanos deadline) {
   stop_driving();
   const Errc ended = end_latch_.code();
   if (!in_time)
-    end_for_all(Errc::kClosed, "rank " + std::to_string(rank()) + " closed the session with open operations",
+    end_for_all(rank(), Errc::kClosed,
+                "rank " + std::to_string(rank()) + " closed the session with open operations",
                 Errc::kAborted);
   // Before the rails, which linger: a rank of this host that calls another operation waits for this one.
   watch_->leave();
@@ -326,7 +328,7 @@ Status LocalSession::close(Nanos deadline) {
   }
   if (ended == Errc::kOk && is_recorded_.load(std::memory_order_relaxed))
     blackbox_.record(blackbox::EventKind::kRankLeft);
-  end_here(Errc::kClosed, "session closed", Errc::kOk);
+  end_here(wire::kNoRank, Errc::kClosed, "session closed", Errc::kOk);
   stop_thread();
   if (ended != Errc::kOk) return ended;
   return in_time ? rails_closed : Errc::kTimeout;

@@ -66,6 +66,7 @@ class LocalSession final : public engine::CollectiveSession {
   [[nodiscard]] Nanos linger() const noexcept override { return options_.linger; }
   [[nodiscard]] Errc code() const noexcept override { return end_latch_.code(); }
   [[nodiscard]] std::string reason() const override { return end_latch_.text(); }
+  [[nodiscard]] Rank ended_by() const noexcept override { return end_latch_.rank(); }
   [[nodiscard]] engine::SessionStats stats() override;
   [[nodiscard]] engine::FindingQueue& findings() noexcept override { return findings_; }
   [[nodiscard]] engine::SessionLog log() const override { return {options_.join.identity.session, rank()}; }
@@ -100,7 +101,7 @@ class LocalSession final : public engine::CollectiveSession {
   [[nodiscard]] uint64_t bytes_at_once();  // on the rails: RailLimit::begin()
   [[nodiscard]] Result<void> join_rail(uint32_t rail, HostAgreement& agreement, const EarlyEnd& early_end);
   [[nodiscard]] engine::SessionOptions rail_options(uint32_t rail);
-  void abort_rails(Errc code, const std::string& reason) noexcept;
+  void abort_rails(Rank at_fault, Errc code, const std::string& reason) noexcept;
   void check_rails() noexcept;
   // What this rank's rails wait for. Its ranks are hosts.
   [[nodiscard]] engine::WaitingStatus waiting_on_rails() const;
@@ -130,28 +131,37 @@ class LocalSession final : public engine::CollectiveSession {
   void check_peers();
   void check_deadline(Nanos now) noexcept;
   [[nodiscard]] Nanos operation_deadline(Nanos now) const noexcept;
-  void end_here(Errc code, const std::string& text, Errc code_for_rails) noexcept;
-  void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;
+  // `at_fault`: a rank, or wire::kNoRank.
+  void end_here(Rank at_fault, Errc code, const std::string& text, Errc code_for_rails,
+                const std::string& text_for_rails) noexcept;
+  void end_here(Rank at_fault, Errc code, const std::string& text, Errc code_for_rails) noexcept {
+    end_here(at_fault, code, text, code_for_rails, text);
+  }
+  void end_for_all(Rank at_fault, Errc code, const std::string& reason, Errc code_for_others) noexcept;
   // The same for a failure of this rank: the others learn whose it is.
   void end_by_own_failure(Errc code, const std::string& reason, Errc code_for_others) noexcept;
   void end_by_own_failure(Errc code, const std::string& reason) noexcept {
     end_by_own_failure(code, reason, engine::code_for_peer(code));
   }
   // Leaves the reason to the other ranks of this host, unless there is one.
-  void tell_others(Errc code, const std::string& reason) noexcept;
+  void tell_others(Rank at_fault, Errc code, const std::string& reason) noexcept;
   // Why the session has ended, as told on this host: names the rank that failed, also if it is this one.
   [[nodiscard]] std::string reason_for_others() const;
   [[nodiscard]] std::string describe(const Stage::Mismatch& mismatch) const;
   [[nodiscard]] std::string describe_oldest() const;
+  // "; the parts on rank 3 are 10, 20" if the oldest operation has parts that differ, which no announcement
+  // has.
+  [[nodiscard]] std::string describe_parts() const;
   [[nodiscard]] std::string describe_missing() const;
+  // The first rank that the oldest operation waits for, if this host knows it.
+  [[nodiscard]] Rank first_missing() const;
   // The rank that serves the rail on a host.
   [[nodiscard]] Rank rail_member(uint32_t rail, uint32_t host) const {
     return topology_.ranks_of[host][topology_.server_of(rail, host)];
   }
-  // The name of a rank of this host, by its local index.
-  [[nodiscard]] std::string name_of(uint32_t local) const {
-    return "rank " + std::to_string(topology_.ranks_of[host_][local]);
-  }
+  // A rank of this host, by its local index.
+  [[nodiscard]] Rank rank_of(uint32_t local) const { return topology_.ranks_of[host_][local]; }
+  [[nodiscard]] std::string name_of(uint32_t local) const { return "rank " + std::to_string(rank_of(local)); }
 
   const engine::SessionOptions options_;
   const Topology topology_;

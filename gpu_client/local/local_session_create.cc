@@ -66,7 +66,8 @@ Result<std::unique_ptr<LocalSession>> LocalSession::create(const engine::Session
     session->begin_records();
     return session;
   }
-  session->end_for_all(done.error().code, done.error().text, engine::code_for_peer(done.error().code));
+  session->end_for_all(wire::kNoRank, done.error().code, done.error().text,
+                       engine::code_for_peer(done.error().code));
   const Error error{session->code(), session->reason()};
   agreement.give_up({error.code, session->reason_for_others()});
   return session->record_failure(error);

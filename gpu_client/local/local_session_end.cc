@@ -48,7 +48,7 @@ void LocalSession::check_failures() noexcept {
         failure.state.load(std::memory_order_seq_cst) == FailureRecord::kSet) {
       const auto code = static_cast<Errc>(failure.code);
       const Errc known = is_known(code) && code != Errc::kOk ? code : Errc::kInternal;
-      end_here(known, reason_for_others(), known);
+      end_here(failure.rank < ranks() ? failure.rank : wire::kNoRank, known, reason_for_others(), known);
     } else if (end_latch_.code() == Errc::kOk) {
       check_peers();
     }
@@ -57,7 +57,7 @@ void LocalSession::check_failures() noexcept {
       signal();
     }
   } catch (const std::exception&) {  // out of memory
-    end_here(Errc::kExhausted, {}, Errc::kExhausted);
+    end_here(rank(), Errc::kExhausted, {}, Errc::kExhausted);
     stage_->end_all(Errc::kExhausted);
     signal();
   }
@@ -68,7 +68,7 @@ void LocalSession::check_peers() {
     if (watch_->state(peer) != PeerState::kDied) continue;
     // For all: another rank may see the end of this one before that of the dead one.
     return end_for_all(
-        Errc::kPeerLost,
+        rank_of(peer), Errc::kPeerLost,
         name_of(peer) + " lost: its process " + std::to_string(segment_->process(peer).load()) + " has ended",
         Errc::kPeerLost);
   }
@@ -79,7 +79,7 @@ void LocalSession::check_peers() {
     // A rank that ends the session says so before it leaves.
     if (segment_->failure().state.load(std::memory_order_seq_cst) == FailureRecord::kSet)
       return check_failures();
-    return end_here(Errc::kRankLeft,
+    return end_here(rank_of(missing), Errc::kRankLeft,
                     name_of(missing) + " left the session; rank " + std::to_string(rank()) + " continued",
                     Errc::kRankLeft);
   }
@@ -102,9 +102,9 @@ Nanos LocalSession::operation_deadline(Nanos now) const noexcept {
 void LocalSession::check_deadline(Nanos now) noexcept {
   if (now < operation_deadline(now)) return;
   try {
-    end_for_all(Errc::kOpTimeout, describe_missing(), Errc::kOpTimeout);
+    end_for_all(first_missing(), Errc::kOpTimeout, describe_missing(), Errc::kOpTimeout);
   } catch (const std::exception&) {
-    end_for_all(Errc::kOpTimeout, {}, Errc::kOpTimeout);
+    end_for_all(wire::kNoRank, Errc::kOpTimeout, {}, Errc::kOpTimeout);
   }
 }
 
@@ -114,19 +114,20 @@ void LocalSession::abort(Errc code, const std::string& reason, Errc code_for_oth
   end_by_own_failure(code, reason, code_for_others);
 }
 
-void LocalSession::end_here(Errc code, const std::string& text, Errc code_for_rails) noexcept {
+void LocalSession::end_here(Rank at_fault, Errc code, const std::string& text, Errc code_for_rails,
+                            const std::string& text_for_rails) noexcept {
   try {
-    if (!end_latch_.set(code, text)) return;
+    if (!end_latch_.set(code, text, at_fault)) return;
   } catch (const std::exception&) {  // out of memory: an end without a reason
-    if (!end_latch_.set(code, {})) return;
+    if (!end_latch_.set(code, {}, at_fault)) return;
   }
   if (is_recorded_.load(std::memory_order_seq_cst)) {
-    blackbox_.record(blackbox::EventKind::kEnded, {.code = code}, text);
+    blackbox_.record(blackbox::EventKind::kEnded, {.peer = at_fault, .code = code}, text);
     if (code != Errc::kClosed) dump_.request("a session failed");
   }
   // Rails that this rank serves end on the other hosts too, whose ranks then learn the reason.
   if (code_for_rails != Errc::kOk && are_rails_complete_.load(std::memory_order_seq_cst))
-    abort_rails(code_for_rails, text);
+    abort_rails(at_fault, code_for_rails, text_for_rails);
   {
     const std::lock_guard lock(mutex_);
     if (early_end_ != nullptr) early_end_->set();
@@ -135,31 +136,35 @@ void LocalSession::end_here(Errc code, const std::string& text, Errc code_for_ra
   signal();
 }
 
-void LocalSession::end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept {
+void LocalSession::end_for_all(Rank at_fault, Errc code, const std::string& reason,
+                               Errc code_for_others) noexcept {
   if (end_latch_.code() != Errc::kOk) return;
-  tell_others(code_for_others, reason);
-  end_here(code, reason, code_for_others);
+  tell_others(at_fault, code_for_others, reason);
+  end_here(at_fault, code, reason, code_for_others);
   stage_->wake_all();
 }
 
 void LocalSession::end_by_own_failure(Errc code, const std::string& reason, Errc code_for_others) noexcept {
   if (end_latch_.code() != Errc::kOk) return;
-  // Here first: this rank's thread must not find what the others are told.
-  end_here(code, reason, code_for_others);
+  std::string with_rank;
   try {
-    tell_others(code_for_others, "rank " + std::to_string(rank()) + ": " + reason);
-  } catch (const std::exception&) {  // out of memory
-    tell_others(code_for_others, reason);
+    with_rank = "rank " + std::to_string(rank()) + ": " + reason;
+  } catch (const std::exception&) {  // out of memory: a reason without the rank
   }
+  const std::string& for_others = with_rank.empty() ? reason : with_rank;
+  // Here first: this rank's thread must not find what the others are told.
+  end_here(rank(), code, reason, code_for_others, for_others);
+  tell_others(rank(), code_for_others, for_others);
   stage_->wake_all();
 }
 
-void LocalSession::tell_others(Errc code, const std::string& reason) noexcept {
+void LocalSession::tell_others(Rank at_fault, Errc code, const std::string& reason) noexcept {
   FailureRecord& failure = segment_->failure();
   uint32_t expected = FailureRecord::kNone;
   if (!failure.state.compare_exchange_strong(expected, FailureRecord::kWriting, std::memory_order_seq_cst))
     return;
   failure.code = static_cast<uint32_t>(code);
+  failure.rank = at_fault;
   const size_t length = std::min(reason.size(), failure.text.size() - 1);
   std::copy_n(reason.begin(), length, failure.text.begin());
   // A number that is cut is another one.
@@ -177,11 +182,25 @@ std::string LocalSession::reason_for_others() const {
 
 std::string LocalSession::describe(const Stage::Mismatch& m) const {
   return std::string("ranks disagree on ") + first_difference(m.first, m.its) + ": " +
-         local::describe(name_of(m.rank), m.its) + ", " + local::describe(name_of(0), m.first);
+         local::describe(name_of(m.rank), m.its) + ", " + local::describe(name_of(0), m.first) +
+         describe_parts();
 }
 
-// A rail shows pieces and hosts only. Operations end in order, so the one on which hosts disagree is this one
-// or a later one.
+std::string LocalSession::describe_parts() const {
+  constexpr size_t kMost = 16;
+  const engine::Operation* const o = stage_->oldest();
+  if (o == nullptr || o->places.empty()) return {};
+  std::vector<uint64_t> counts(ranks());
+  for (const engine::ChunkPlace& place : o->places)
+    counts[place.owner] += place.length / wire::size_of(o->request.dtype);
+  std::string out = "; the parts on rank " + std::to_string(rank()) + " are ";
+  for (size_t i = 0; i < std::min(counts.size(), kMost); ++i)
+    out += (i == 0 ? "" : ", ") + std::to_string(counts[i]);
+  return counts.size() > kMost ? out + " ..." : out;
+}
+
+// For reducers of earlier releases, which show pieces and hosts only. Operations end in order, so the one on
+// which hosts disagree is this one or a later one.
 std::string LocalSession::describe_oldest() const {
   const engine::Operation* const o = stage_->oldest();
   if (o == nullptr) return "hosts disagree";
@@ -193,6 +212,14 @@ std::string LocalSession::describe_oldest() const {
                                                                .kind = static_cast<uint8_t>(r.kind),
                                                                .dtype = static_cast<uint8_t>(r.dtype),
                                                                .op = static_cast<uint8_t>(r.op)});
+}
+
+Rank LocalSession::first_missing() const {
+  uint32_t first = 0;
+  if (stage_->count_missing(first, [](uint32_t) { return true; }) > 0) return rank_of(first);
+  const engine::WaitingStatus waiting = waiting_on_rails();
+  if (waiting.missing_ranks == 0 || topology_.local_ranks(waiting.first_rank) > 1) return wire::kNoRank;
+  return topology_.ranks_of[waiting.first_rank].front();
 }
 
 std::string LocalSession::describe_missing() const {

@@ -43,7 +43,7 @@ Result<void> LocalSession::join_rails(HostAgreement& agreement) {
   // Whoever ends the session looks at this flag afterwards, and this thread at the end: one of them aborts.
   if (joined) are_rails_complete_.store(true, std::memory_order_seq_cst);
   if (code() == Errc::kOk) return {};
-  abort_rails(code(), reason());
+  abort_rails(ended_by(), code(), reason_for_others());
   return fail(code(), reason());
 }
 
@@ -54,7 +54,7 @@ Result<void> LocalSession::join_rail(uint32_t rail, HostAgreement& agreement, co
   const auto why = [&] {
     if (code() == Errc::kOk) {
       const Error error = agreement.why_ended();
-      end_for_all(error.code, error.text, error.code);
+      end_for_all(wire::kNoRank, error.code, error.text, error.code);
     }
     return Error{code(), reason()};
   };
@@ -88,10 +88,10 @@ engine::CollectiveSession::Sums LocalSession::sums() const noexcept {
   return options_.host_sharing == engine::HostSharing::kExact ? Sums::kHostsExactly : Sums::kHostsConverted;
 }
 
-void LocalSession::abort_rails(Errc code, const std::string& reason) noexcept {
+void LocalSession::abort_rails(Rank at_fault, Errc code, const std::string& reason) noexcept {
   if (are_rails_aborted_.exchange(true, std::memory_order_seq_cst)) return;
   for (const auto& rail : rails_) {
-    if (rail != nullptr) rail->abort(code, reason);
+    if (rail != nullptr) rail->abort_because_of(at_fault, code, reason);
   }
 }
 
@@ -129,16 +129,20 @@ void LocalSession::check_rails() noexcept {
       if (rails_[rail] == nullptr) continue;
       const Errc code = rails_[rail]->code();
       if (code == Errc::kOk) continue;
-      const std::string reason = "rail " + std::to_string(rail) + ": " + rails_[rail]->reason();
+      const std::string reason = rails_[rail]->reason();
       // Codes that are not sent are of this process, so the others cannot know them.
       if (engine::code_for_peer(code) != code) return end_by_own_failure(code, reason);
-      return end_for_all(code, code == Errc::kMismatch ? describe_oldest() + "; " + reason : reason, code);
+      return end_for_all(rails_[rail]->ended_by(), code,
+                         code != Errc::kMismatch         ? reason
+                         : rails_[rail]->names_callers() ? reason + describe_parts()
+                                                         : describe_oldest() + "; " + reason,
+                         code);
     }
     // The rail lives, but has refused a piece.
     if (const Errc code = stage_->rail_status().code(); code != Errc::kOk)
       end_by_own_failure(code, "a rail refused a piece: " + std::string(to_string(code)));
   } catch (const std::exception&) {  // out of memory for the text
-    end_for_all(Errc::kExhausted, {}, Errc::kExhausted);
+    end_for_all(rank(), Errc::kExhausted, {}, Errc::kExhausted);
   }
 }
 

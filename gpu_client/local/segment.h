@@ -98,7 +98,7 @@ struct alignas(64) FailureRecord {
   enum : uint32_t { kNone, kWriting, kSet };
   std::atomic<uint32_t> state{kNone};
   uint32_t code = 0;
-  uint32_t rank = 0;  // that reports it
+  uint32_t rank = 0;  // of the session, at fault; wire::kNoRank if none is known
   std::array<char, kMaxFailureText> text{};
 };
 

@@ -121,6 +121,13 @@ Status Stage::start_on_rail(Piece& p, uint64_t number) noexcept {
   }
   const auto agreed = piece_of(segment_.arrival(slot, local_).announcement, number);
   rail.piece_of = agreed;
+  const engine::Operation& o = table_[p.op];
+  rail.call = {.count = r.count,
+               .caller = {.op_id = o.op_id,
+                          .root = static_cast<uint16_t>(r.root),
+                          .dtype = r.dtype,
+                          .kind = r.kind,
+                          .op = r.op}};
   SLUICE_DASSERT(rails_[p.rail] != nullptr);
   return rails_[p.rail]->start(rail, p.handle);
 }

@@ -33,6 +33,7 @@ class LocalRails::Member final : public engine::CollectiveSession {
   [[nodiscard]] Nanos linger() const noexcept override { return 0; }
   [[nodiscard]] Errc code() const noexcept override { return rails_.ended_; }
   [[nodiscard]] std::string reason() const override { return {}; }
+  [[nodiscard]] Rank ended_by() const noexcept override { return wire::kNoRank; }
   [[nodiscard]] engine::SessionStats stats() override { return {}; }
   [[nodiscard]] engine::FindingQueue& findings() noexcept override { return findings_; }
   [[nodiscard]] engine::SessionLog log() const override { return {{}, 0}; }

@@ -251,6 +251,17 @@ class Sessions(ReducerTest):
             session.allreduce_async(ones()).wait(DEADLINE_S)
         self.outputs([other])
 
+    def test_the_rank_that_ended_the_session_is_a_number(self):
+        first, second = self.pair()
+        self.assertIsNone(first.ended_by())
+        second.abort("rank 0 is tired")
+        with self.assertRaisesRegex(sluice.Lost, "rank 0 is tired"):
+            first.allreduce(ones())
+        self.assertEqual((first.ended_by(), second.ended_by()), (1, 1))
+        close_ignoring_errors(first)
+        with self.assertRaises(sluice.Closed):
+            first.ended_by()
+
     def test_a_child_of_fork_cannot_use_the_session(self):
         session = self.session()
         child = os.fork()
@@ -270,7 +281,7 @@ class Sessions(ReducerTest):
             self.assertEqual(rank.stdout.readline(), "begun\n")
         self.reducer.signal(signal.SIGKILL)
         for out in self.outputs(ranks):
-            self.assertRegex(out, rf"^Lost 7 Lost True .*{self.address}")
+            self.assertRegex(out, rf"^Lost 7 Lost True None .*{self.address}")
 
     def test_the_list_of_reducers_can_be_replaced(self):
         second = self.start_reducer()[1]

@@ -12,5 +12,5 @@ with session_of_environment(resume_timeout_ms=200) as session:
         while True:
             session.allreduce(gradient, "max")
     except sluice.Error as error:
-        print(type(error).__name__, error.status, type(session.error()).__name__, str(error) == str(session.error()), error)
+        print(type(error).__name__, error.status, type(session.error()).__name__, str(error) == str(session.error()), session.ended_by(), error)
         raise SystemExit(0) from None  # the close of a failed session must not hide the error

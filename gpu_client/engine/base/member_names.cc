@@ -71,4 +71,15 @@ std::string MemberNames::inward(const std::string& text) {
                       [](std::string_view digits, bool /*marked*/) { return kMark + std::string(digits); });
 }
 
+std::string MemberNames::reason(const std::string& text) const {
+  const std::string_view whole = wire::kWholeText;
+  const size_t at = text.find(whole);
+  return at == std::string::npos ? part_ + ": " + outward(text) : outward(text.substr(at + whole.size()));
+}
+
+Rank MemberNames::outward(Rank member) const noexcept {
+  if (member < ranks_.size()) return ranks_[member];
+  return member < kOuterRank || member >= kNoOuterRank ? wire::kNoRank : member & ~kOuterRank;
+}
+
 }  // namespace sluice::engine

@@ -2,7 +2,8 @@
 // a rail are hosts (docs/design/adr/0028), and users know the ranks of their own session only.
 //
 // Reducers and the engine number members, so "rank 1" in their texts is member 1. A text of the user's
-// session that travels through such a session has "rank #1" for its rank 1. Callers see neither.
+// session that travels through such a session has "rank #1" for its rank 1, and the field for a rank has
+// kOuterRank set. Callers see neither.
 #pragma once
 
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "core/ids.h"
+#include "wire/message_limits.h"
 
 namespace sluice::engine {
 
@@ -24,6 +26,20 @@ class MemberNames {
   [[nodiscard]] std::string outward(const std::string& text) const;
   // A text of the user's session for the members.
   [[nodiscard]] static std::string inward(const std::string& text);
+  // The same for a text that needs none before it (wire::kWholeText).
+  [[nodiscard]] static std::string inward_whole(const std::string& text) {
+    return wire::kWholeText + inward(text);
+  }
+  // Why the member session ended, for the user: begins with the part unless a whole text is in it.
+  [[nodiscard]] std::string reason(const std::string& text) const;
+
+  // The same for the field of a message. wire::kNoRank is none: reducers replace it by the sender.
+  static constexpr Rank kOuterRank = Rank{1} << 31;
+  static constexpr Rank kNoOuterRank = wire::kNoRank - 1;
+  [[nodiscard]] Rank outward(Rank member) const noexcept;
+  [[nodiscard]] static constexpr Rank inward(Rank rank) noexcept {
+    return rank < kOuterRank ? rank | kOuterRank : kNoOuterRank;
+  }
 
   [[nodiscard]] const SessionId& session() const noexcept { return session_; }
   [[nodiscard]] Rank rank() const noexcept { return rank_; }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/ids.h"
 #include "core/status.h"
 #include "wire/messages.h"
 
@@ -21,8 +22,8 @@ struct WaitingStatus {
 // the monitor from within them.
 class HeartbeatListener {
  public:
-  // Once, after the other reducers have been sent ABORT.
-  virtual void on_session_lost(Errc code, std::string text) noexcept = 0;
+  // Once, after the other reducers have been sent ABORT. `rank`: at fault, or wire::kNoRank.
+  virtual void on_session_lost(Errc code, std::string text, Rank rank) noexcept = 0;
   virtual void on_waiting(const WaitingStatus& waiting) noexcept = 0;
   // After leave(), once every reducer has acknowledged or is lost; in a fault-tolerant session, once every
   // reducer has acknowledged or was dropped. The call may come from within leave() and drop().

@@ -239,7 +239,7 @@ void MonitoredSession::end_session(size_t source, Errc code, uint32_t rank, cons
                                    const std::string& text) {
   ended_ = true;
   send_abort(source, code, rank, abort_text);
-  listener_.on_session_lost(code, text);
+  listener_.on_session_lost(code, text, rank);
 }
 
 void MonitoredSession::send_abort(size_t except, Errc code, uint32_t rank, const std::string& text) {

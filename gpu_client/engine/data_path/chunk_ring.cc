@@ -27,10 +27,11 @@ ChunkRecord& ChunkRing::add(uint64_t chunk, uint32_t operation, const OpTable& t
   SLUICE_DASSERT(chunk >= o.first_chunk && chunk < o.first_chunk + o.chunk_count && can_put(chunk));
   ChunkRecord& r = record(chunk);
   r = {.chunk = chunk,
-       .count = request.count,
+       .count = request.call ? request.call->count : request.count,
        .operation = operation,
        .op_id = o.op_id,
        .fingerprint = o.fingerprint,
+       .caller = request.call ? std::optional(request.call->caller) : std::nullopt,
        .dtype = request.dtype,
        .op = request.op,
        .kind = request.kind,

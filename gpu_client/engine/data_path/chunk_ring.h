@@ -26,7 +26,7 @@ namespace sluice::engine {
 
 struct ChunkRecord {
   uint64_t chunk = ~uint64_t{0};
-  uint64_t count = 0;  // elements of the operation
+  uint64_t count = 0;  // elements of the operation; on a rail, of the callers'
   // The caller's memory of the chunk, while the operation is open. Null where this rank has none.
   const std::byte* send = nullptr;
   std::byte* recv = nullptr;
@@ -37,6 +37,7 @@ struct ChunkRecord {
   uint32_t op_id = 0;
   uint32_t fingerprint = 0;
   uint32_t length = 0;
+  std::optional<wire::Caller> caller{};
   wire::DType dtype = wire::DType::kI8;
   wire::Op op = wire::Op::kSum;
   wire::Kind kind = wire::Kind::kAllreduce;

@@ -241,6 +241,7 @@ Status LaneConnection::put_chunk(uint64_t sequence, const ChunkRecord& r) noexce
   h.type = wire::FrameType::kContribution;
   const bool has_owner = wire::has_owner(r.kind);
   h.ext_len8 = (has_owner ? 2 : 1) * wire::kSmallExtensionBytes / 8;
+  if (r.caller) h.ext_len8 += wire::kSmallExtensionBytes / 8;
   h.view_version = view.version;
   h.view_hash = static_cast<uint32_t>(view.hash);
   h.session = options_.handle;
@@ -271,7 +272,7 @@ Status LaneConnection::put_chunk(uint64_t sequence, const ChunkRecord& r) noexce
   if (sequence < next_sequence_ || r.chunk < scheduler_.resend_until()) h.flags |= wire::kFlagResent;
   if (scheduler_.makes_trials() && loss_detector_.has_new_losses(*endpoint_)) scheduler_.packet_loss_seen();
   if (flag_packet_loss_) h.flags |= wire::kFlagLosses;
-  std::array<std::byte, 3 * wire::kSmallExtensionBytes> extensions;
+  std::array<std::byte, 4 * wire::kSmallExtensionBytes> extensions;
   const std::span area(extensions);
   constexpr size_t kOne = wire::kSmallExtensionBytes;
   wire::encode_extension(wire::OpInfo{.count = r.count}, area.first<kOne>());
@@ -279,6 +280,7 @@ Status LaneConnection::put_chunk(uint64_t sequence, const ChunkRecord& r) noexce
     wire::encode_extension(wire::ChunkOwner{.owner = r.owner, .chunk_bytes = r.length},
                            area.subspan<kOne, kOne>());
   }
+  if (r.caller) wire::encode_extension(*r.caller, area.subspan(has_owner ? 2 * kOne : kOne).first<kOne>());
   if (h.encoding == wire::Encoding::kSparse) {
     wire::encode_extension(wire::Expanded{.bytes = r.length},
                            area.subspan(h.extension_bytes() - kOne).first<kOne>());

@@ -18,6 +18,7 @@
 #include "core/units.h"
 #include "gpu_client/engine/data_path/finding.h"
 #include "wire/dtype.h"
+#include "wire/extension.h"
 #include "wire/frame.h"
 #include "wire/view.h"
 
@@ -56,6 +57,12 @@ struct OpRequest {
   std::span<const size_t> counts = {};
   // On a rail: the fields PIECE_OF of protocol.md, on which all hosts must agree. Read by open().
   std::span<const std::byte> piece_of = {};
+  // What of it a reducer shows if they disagree.
+  struct Call {
+    uint64_t count = 0;
+    wire::Caller caller;
+  };
+  std::optional<Call> call{};
   // Where the operation's finding goes, before the operation ends, if not to Session::findings(). Valid until
   // then.
   std::optional<OperationFinding>* finding = nullptr;

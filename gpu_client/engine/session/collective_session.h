@@ -64,6 +64,8 @@ class CollectiveSession {
   [[nodiscard]] virtual uint32_t ranks() const noexcept = 0;
   // Whether all reducers of the session sum block types. Equal on all ranks.
   [[nodiscard]] virtual bool accepts_blocks() const noexcept = 0;
+  // Whether errors about operations that differ name those of OpRequest::call.
+  [[nodiscard]] virtual bool names_callers() const noexcept { return false; }
   // Who adds up contributions. Equal on all ranks.
   enum class Sums : uint8_t {
     kReducers,        // from all ranks
@@ -77,6 +79,9 @@ class CollectiveSession {
   // kOk, or the code and reason with which the session ended.
   [[nodiscard]] virtual Errc code() const noexcept = 0;
   [[nodiscard]] virtual std::string reason() const = 0;
+  // The rank that ended the session: that was lost, left too early, failed, differed, was late or aborted.
+  // wire::kNoRank if none is known, and while the session runs.
+  [[nodiscard]] virtual Rank ended_by() const noexcept = 0;
   [[nodiscard]] virtual SessionStats stats() = 0;
   // Findings of operations without OpRequest::finding, with their handles. Any thread.
   [[nodiscard]] virtual FindingQueue& findings() noexcept = 0;
@@ -123,6 +128,10 @@ class CollectiveSession {
   virtual void abort(Errc code, const std::string& reason) noexcept = 0;
   // The same at the caller's request: kClosed on this rank, kAborted on the others.
   virtual void abort_for_caller(const std::string& reason) noexcept = 0;
+  // The same because of a rank of the session that this one is a part of, or of none (wire::kNoRank).
+  virtual void abort_because_of(Rank /*at_fault*/, Errc code, const std::string& reason) noexcept {
+    abort(code, reason);
+  }
 };
 
 }  // namespace sluice::engine

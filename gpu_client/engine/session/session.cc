@@ -71,16 +71,17 @@ std::string Session::outward(const std::string& text) const {
   return names ? names->outward(text) : text;
 }
 
-std::string Session::inward(const std::string& text) const noexcept {
+std::string Session::inward(const std::string& text, bool is_whole) const noexcept {
   try {
-    return options_.join.identity.names ? MemberNames::inward(text) : text;
+    if (!options_.join.identity.names) return text;
+    return is_whole ? MemberNames::inward_whole(text) : MemberNames::inward(text);
   } catch (const std::exception&) {  // out of memory: an end without a reason
     return {};
   }
 }
 
 void Session::abandon(Membership& membership, const Error& error) noexcept {
-  if (monitor_id_ != 0) return end_for_all(error.code, error.text, error.code);
+  if (monitor_id_ != 0) return end_for_all(error.code, error.text, error.code, rank());
   try {
     abort_all(membership.reservations, rank(), error);
   } catch (const std::exception&) {
@@ -371,13 +372,14 @@ Status Session::close(Nanos deadline) {
   return in_time ? Errc::kOk : Errc::kTimeout;
 }
 
-void Session::end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept {
+void Session::end_for_all(Errc code, const std::string& reason, Errc code_for_others,
+                          Rank at_fault) noexcept {
   blackbox_.record(blackbox::EventKind::kAborted, {.code = code_for_others}, reason);
   dump_.request("a session was aborted");
   try {
-    end_latch_.preset(code, reason);
-    monitor_->abort(monitor_id_, code_for_others, options_.join.identity.rank, reason);
-    end_session(code, reason);
+    end_latch_.preset(code, reason, at_fault);
+    monitor_->abort(monitor_id_, code_for_others, at_fault, reason);
+    end_session(code, reason, at_fault);
   } catch (const std::exception&) {
     end_session(code, {});
   }

@@ -76,13 +76,17 @@ class Session final : public CollectiveSession,
   [[nodiscard]] Rank rank() const noexcept override { return options_.join.identity.rank; }
   [[nodiscard]] uint32_t ranks() const noexcept override { return options_.join.identity.ranks; }
   [[nodiscard]] Sums sums() const noexcept override { return Sums::kReducers; }
+  [[nodiscard]] bool names_callers() const noexcept override {
+    return (reducer_features_ & wire::kFeatureCaller) != 0;
+  }
   [[nodiscard]] bool accepts_blocks() const noexcept override {
     return (reducer_features_ & wire::kFeatureBlocks) != 0;
   }
   [[nodiscard]] Nanos linger() const noexcept override { return options_.linger; }
 
   [[nodiscard]] Errc code() const noexcept override { return end_latch_.code(); }
-  [[nodiscard]] std::string reason() const override { return outward(end_latch_.text()); }
+  [[nodiscard]] std::string reason() const override;
+  [[nodiscard]] Rank ended_by() const noexcept override;
   [[nodiscard]] SessionStats stats() override;
   [[nodiscard]] FindingQueue& findings() noexcept override { return findings_; }
   [[nodiscard]] SessionLog log() const override { return options_.join.identity.log(); }
@@ -111,10 +115,13 @@ class Session final : public CollectiveSession,
   void leave() noexcept override;
 
   void abort(Errc code, const std::string& reason) noexcept override {
-    end_for_all(code, inward(reason), code);
+    end_for_all(code, inward(reason), code, rank());
   }
   void abort_for_caller(const std::string& reason) noexcept override {
-    end_for_all(Errc::kClosed, inward(reason), Errc::kAborted);
+    end_for_all(Errc::kClosed, inward(reason), Errc::kAborted, rank());
+  }
+  void abort_because_of(Rank at_fault, Errc code, const std::string& reason) noexcept override {
+    end_for_all(code, inward(reason, true), code, MemberNames::inward(at_fault));
   }
 
  private:
@@ -123,8 +130,8 @@ class Session final : public CollectiveSession,
   // session.cc
   // Between the texts of the caller and those of this session (MemberNames).
   [[nodiscard]] std::string outward(const std::string& text) const;
-  [[nodiscard]] std::string inward(const std::string& text) const noexcept;
-  void end_for_all(Errc code, const std::string& reason, Errc code_for_others) noexcept;
+  [[nodiscard]] std::string inward(const std::string& text, bool is_whole = false) const noexcept;
+  void end_for_all(Errc code, const std::string& reason, Errc code_for_others, Rank at_fault) noexcept;
   void say_leaving() noexcept;
   [[nodiscard]] Result<void> begin(Membership& membership);
   // After a begin() that failed: tells the other ranks, which have joined.
@@ -139,7 +146,9 @@ class Session final : public CollectiveSession,
 
   // session_events.cc
   void on_scheduler_ended(const SchedulerFailure& end) noexcept override;
-  void on_session_lost(Errc code, std::string text) noexcept override { end_session(code, std::move(text)); }
+  void on_session_lost(Errc code, std::string text, Rank rank) noexcept override {
+    end_session(code, std::move(text), rank);
+  }
   void on_waiting(const WaitingStatus& waiting) noexcept override;
   void on_left() noexcept override;
   void on_path_warning(const std::string& text) noexcept override;
@@ -163,10 +172,9 @@ class Session final : public CollectiveSession,
   template <typename F>
   void post_to_recovery(F&& event) noexcept;
   [[nodiscard]] std::string describe(const SchedulerFailure& end) const;
-  void end_session(Errc code, std::string text) noexcept;
-  // After end_latch_.set(): records the reason that the latch holds, and tells the owner. `rank`: at fault,
-  // or wire::kNoRank.
-  void record_end(Rank rank) noexcept;
+  void end_session(Errc code, std::string text, Rank at_fault = wire::kNoRank) noexcept;
+  // After end_latch_.set(): records the reason that the latch holds, and tells the owner.
+  void record_end() noexcept;
 
   const SessionOptions options_;
   const blackbox::EventSource blackbox_;

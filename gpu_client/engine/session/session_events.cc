@@ -28,13 +28,31 @@ std::string Session::describe(const SchedulerFailure& end) const {
   return text;
 }
 
+Rank Session::ended_by() const noexcept {
+  // The rank that reports the loss of a reducer first is not at fault.
+  if (code() == Errc::kReducerLost) return wire::kNoRank;
+  const Rank rank = end_latch_.rank();
+  const auto& names = options_.join.identity.names;
+  if (names) return names->outward(rank);
+  return rank < ranks() ? rank : wire::kNoRank;
+}
+
+std::string Session::reason() const {
+  const auto& names = options_.join.identity.names;
+  return names ? names->reason(end_latch_.text()) : end_latch_.text();
+}
+
 void Session::on_scheduler_ended(const SchedulerFailure& end) noexcept {
   try {
     const std::string text = describe(end);
-    if (!end_latch_.set(end.code, text)) return;
+    Rank rank = end.from_peer ? end.rank : options_.join.identity.rank;
+    if (!end.from_peer && end.code == Errc::kOpTimeout)
+      rank = missing_ranks_.load(std::memory_order_acquire) > 0
+                 ? missing_rank_.load(std::memory_order_relaxed)
+                 : wire::kNoRank;
+    if (!end_latch_.set(end.code, text, rank)) return;
     // The lane connections are still open, so the reducers receive the reason before they see the loss.
-    const Rank rank = end.from_peer ? end.rank : options_.join.identity.rank;
-    record_end(rank);
+    record_end();
     monitor_->abort(monitor_id_, end.code, rank,
                     end.from_peer ? replace_control_characters(end.text.data()) : text);
   } catch (const std::exception&) {
@@ -43,21 +61,23 @@ void Session::on_scheduler_ended(const SchedulerFailure& end) noexcept {
   progress_thread_->signal();
 }
 
-void Session::record_end(Rank rank) noexcept {
+void Session::record_end() noexcept {
   const Errc code = end_latch_.code();
+  const Rank rank = end_latch_.rank();
   std::string text;
   try {
     text = end_latch_.text();
   } catch (const std::exception&) {  // out of memory: an event without text
   }
-  blackbox_.record(blackbox::EventKind::kEnded, {.peer = rank, .code = code}, text);
+  blackbox_.record(blackbox::EventKind::kEnded, {.peer = rank < ranks() ? rank : wire::kNoRank, .code = code},
+                   text);
   if (code != Errc::kClosed) dump_.request("a session failed");
   if (options_.on_ended) options_.on_ended();
 }
 
-void Session::end_session(Errc code, std::string text) noexcept {
-  if (!end_latch_.set(code, std::move(text))) return;
-  record_end(wire::kNoRank);
+void Session::end_session(Errc code, std::string text, Rank at_fault) noexcept {
+  if (!end_latch_.set(code, std::move(text), at_fault)) return;
+  record_end();
   progress_thread_->notify();
   progress_thread_->signal();
 }
@@ -140,7 +160,7 @@ void Session::on_drain_notice(size_t peer, const wire::DrainNotice& /*notice*/) 
 void Session::on_recovery_failed(const Error& error) noexcept {
   // A rank that has all its results needs no reducer to leave.
   if (leaving_.load(std::memory_order_acquire) && table_->open_count() == 0) return on_left();
-  end_for_all(error.code, error.text, error.code);
+  end_for_all(error.code, error.text, error.code, rank());
 }
 
 // Not on the monitor's thread: nobody may read stderr, and heartbeats must not wait for that. Lines wait for

@@ -67,8 +67,7 @@ typedef enum sluice_status {
   SLUICE_MISMATCH = 6,
   /* A rank or a reducer was lost, or another rank aborted the session. */
   SLUICE_LOST = 7,
-  /* The session was closed or aborted by this process, or a rank left; or it belongs to the parent of this
-   * process. */
+  /* This process closed or aborted the session, or a rank left; or it belongs to the parent process. */
   SLUICE_CLOSED = 8,
   /* A peer violated the protocol, or data was corrupted in transit. */
   SLUICE_PROTOCOL = 9,
@@ -266,8 +265,7 @@ SLUICE_API sluice_status sluice_allreduce_async(sluice_session* session, const v
  *
  * Reduces `send`, which has one part for each rank in rank order, over all ranks. `recv` receives this rank's
  * part, and may be that part of `send`. `count` is the number of elements of each part. With `counts`, an
- * array of as many numbers as ranks, counts[r] is that of rank r, and `count` is ignored. Equal on all
- * ranks. */
+ * array of one number per rank, counts[r] is that of rank r and `count` is ignored; equal on all ranks. */
 SLUICE_API sluice_status sluice_reduce_scatter_async(sluice_session* session, const void* send, void* recv,
                                                      size_t count, const size_t* counts, sluice_dtype dtype,
                                                      sluice_op op, sluice_request* request);
@@ -306,8 +304,7 @@ SLUICE_API sluice_status sluice_memory_register(sluice_session* session, void* b
  *
  * A buffer of an operation must lie entirely within one registered range or entirely outside of all ranges;
  * otherwise the operation returns SLUICE_INVALID_ARGUMENT. `send` and `recv` may differ in this. The caller
- * must ensure that GPU work on a buffer is complete before the operation starts, and starts again only after
- * its end.
+ * must ensure that GPU work on a buffer ends before the operation starts, and starts again after its end.
  *
  * Operations on such memory have no payload checksum on this rank. The session must not keep results
  * (keep_results = 0), so it does not recover from losses.
@@ -328,14 +325,11 @@ SLUICE_API sluice_status sluice_test(sluice_session* session, sluice_request req
 /* Waits until an operation has ended, returns its status, and invalidates the request. Waits for at most
  * timeout_ms; a negative value means no limit. Returns SLUICE_TIMEOUT if the operation is still open; the
  * request then stays valid.
- *
  * An operation that exceeded op_timeout_ms, on this or another rank, also ends with SLUICE_TIMEOUT. A
- * following sluice_test distinguishes the cases: SLUICE_OK with *done = 0 means that the operation is open.
- * *done = 1 means that it has ended in the meantime. SLUICE_INVALID_ARGUMENT means that sluice_wait has
- * reported its end. */
+ * following sluice_test tells the cases apart: SLUICE_OK with *done = 0: the operation is open; *done = 1: it
+ * has ended in the meantime; SLUICE_INVALID_ARGUMENT: sluice_wait has reported its end. */
 SLUICE_API sluice_status sluice_wait(sluice_session* session, sluice_request request, int timeout_ms);
-/* Reduces and waits for the result; equal to sluice_allreduce_async followed by sluice_wait without a
- * limit. */
+/* Reduces and waits for the result: sluice_allreduce_async, then sluice_wait without a limit. */
 SLUICE_API sluice_status sluice_allreduce(sluice_session* session, const void* send, void* recv, size_t count,
                                           sluice_dtype dtype, sluice_op op);
 
@@ -356,6 +350,12 @@ SLUICE_API sluice_status sluice_progress(sluice_session* session);
 /* Returns SLUICE_OK, or the status with which the session ended. Sets `text` to the reason, as `error` in
  * sluice_session_create. */
 SLUICE_API sluice_status sluice_session_error(sluice_session* session, char* text, size_t text_size);
+/* Sets `rank` to the rank that ended the session: that was lost, left while others went on (SLUICE_CLOSED),
+ * aborted, failed, called another operation or was waited for too long. SLUICE_NO_RANK: none is known, as
+ * when a reducer was lost, or the session runs, or belongs to the parent process. Any thread. Since the
+ * release after 0.1.0. Returns SLUICE_INVALID_ARGUMENT for a null pointer, otherwise SLUICE_OK. */
+#define SLUICE_NO_RANK 0xffffffffu
+SLUICE_API sluice_status sluice_session_ended_by(sluice_session* session, uint32_t* rank);
 /* Returns the counters so far. Fields unknown to this library are set to zero. Returns
  * SLUICE_INVALID_ARGUMENT if stats->struct_size is not set. */
 SLUICE_API sluice_status sluice_session_stats(sluice_session* session, sluice_stats* stats);

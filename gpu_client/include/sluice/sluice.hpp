@@ -198,6 +198,12 @@ class Session {
 
   // Makes progress once, for sessions with progress_threads = 0. Throws Error if the session has failed.
   void progress() { check(sluice_progress(session_)); }
+  // The rank that ended the session, as sluice_session_ended_by. SLUICE_NO_RANK if none is known.
+  [[nodiscard]] std::uint32_t ended_by() {
+    std::uint32_t rank = SLUICE_NO_RANK;
+    static_cast<void>(sluice_session_ended_by(session_, &rank));
+    return rank;
+  }
   [[nodiscard]] sluice_stats stats() {
     sluice_stats s{};
     s.struct_size = sizeof s;

@@ -109,8 +109,8 @@ class HeartbeatMonitorFixture : public ::testing::Test, protected HeartbeatListe
     }
     changed_.notify_all();
   }
-  void on_session_lost(Errc code, std::string text) noexcept override {
-    set([&] { ++losses_, code_ = code, text_ = text; });
+  void on_session_lost(Errc code, std::string text, Rank rank) noexcept override {
+    set([&] { ++losses_, code_ = code, text_ = text, rank_ = rank; });
   }
   void on_waiting(const WaitingStatus& waiting) noexcept override {
     set([&] { waiting_ = waiting; });
@@ -147,6 +147,7 @@ class HeartbeatMonitorFixture : public ::testing::Test, protected HeartbeatListe
   int losses_ = 0;
   Errc code_ = Errc::kOk;
   std::string text_;
+  Rank rank_ = wire::kNoRank;
   WaitingStatus waiting_;
   std::atomic<uint64_t> first_unfinished_{0};
   bool left_ = false;

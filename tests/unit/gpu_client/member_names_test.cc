@@ -32,5 +32,23 @@ TEST(MemberNames, TextsOfTheUserPassThrough) {
   }
 }
 
+TEST(MemberNames, AWholeTextOfTheUserIsTheReason) {
+  EXPECT_EQ(kNames.reason("reducer r: rank 1 lost"), "rail 1: reducer r: rank 3 lost");
+  EXPECT_EQ(kNames.reason("reducer r: rank 0: #: rank 1 has root #0"), "rank 3 has root 0");  // of a reducer
+  for (const std::string text : {"rank 1: enough", "", "a bug #: 3"}) {
+    const std::string whole = MemberNames::inward_whole(text);
+    EXPECT_EQ(kNames.reason("reducer r ended the session: rank 0: " + whole), text);
+  }
+}
+
+TEST(MemberNames, FieldsNameMembersOrRanksOfTheUser) {
+  EXPECT_EQ(kNames.outward(Rank{1}), 3U);
+  EXPECT_EQ(kNames.outward(Rank{3}), wire::kNoRank);  // no member
+  EXPECT_EQ(kNames.outward(wire::kNoRank), wire::kNoRank);
+  for (const Rank rank : {0U, 2U, 14U, 100'000U}) EXPECT_EQ(kNames.outward(MemberNames::inward(rank)), rank);
+  EXPECT_NE(MemberNames::inward(wire::kNoRank), wire::kNoRank);  // a reducer would name the sender
+  EXPECT_EQ(kNames.outward(MemberNames::inward(wire::kNoRank)), wire::kNoRank);
+}
+
 }  // namespace
 }  // namespace sluice::engine

@@ -19,6 +19,7 @@ PACKAGE = Path(__file__).parent
 ERROR_BYTES = 1024
 
 OK, AGAIN, INVALID_ARGUMENT, TIMEOUT = 0, 1, 2, 5
+NO_RANK = 0xFFFFFFFF
 DEVICE_HOST, DEVICE_CUDA = 0, 1
 
 # Values of sluice_dtype and sluice_op, as on the wire.
@@ -83,6 +84,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sluice_test": (c_int, (_SESSION, _REQUEST, POINTER(c_int))),
     "sluice_wait": (c_int, (_SESSION, _REQUEST, c_int)),
     "sluice_session_error": (c_int, (_SESSION, *_TEXT)),
+    "sluice_session_ended_by": (c_int, (_SESSION, POINTER(c_uint32))),
     "sluice_session_stats": (c_int, (_SESSION, POINTER(Stats))),
     "sluice_next_finding": (c_int, (_SESSION, POINTER(Finding))),
     "sluice_session_reducers": (c_int, (_SESSION, *_TEXT)),

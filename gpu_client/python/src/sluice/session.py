@@ -226,6 +226,15 @@ class Session(Collectives):
         with self._use() as (library, session):
             return self._failure(library, session)
 
+    def ended_by(self) -> Optional[int]:
+        """Returns the rank that ended the session: that was lost, left while others went on, failed, aborted, called another
+        operation or was waited for too long. None if no rank is known, such as when a reducer was lost, and while the session
+        runs."""
+        rank = ctypes.c_uint32(_library.NO_RANK)
+        with self._use() as (library, session):
+            _library.check(library.sluice_session_ended_by(session, ctypes.byref(rank)))
+        return None if rank.value == _library.NO_RANK else rank.value
+
     def reducers(self) -> str:
         """Returns the dedicated reducers that serve the session now, for another session of the same ranks, or "none".
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import threading
 import time
 import weakref
@@ -221,8 +220,8 @@ class Monitor:
                 told = closed
             if told is not None:
                 return told
-            if isinstance(error, Closed) and (leaver := re.search(r"rank (\d+) left", str(error))) is not None:
-                return Closed(f"rank {self._rail.members[int(leaver[1])]} left the session; rank {self._first.rank} continued")  # as the first session's
+            if isinstance(error, Closed) and (leaver := self._leaver_of_rail()) is not None:
+                return Closed(f"rank {leaver} left the session; rank {self._first.rank} continued")  # as the first session's
             waited = time.monotonic() - began
             if isinstance(error, Timeout) or waited >= _NAMING_S:  # the first session has no operation that is late
                 break
@@ -234,6 +233,15 @@ class Monitor:
             # At the beginning, because sessions tell other ranks a part of a long text.
             return type(error)(f"rail of ranks {', '.join(map(str, self._rail.members))}, in this order: {error}")
         return Lost(f"rank {self._first.rank} could not reduce within its host: {error}")
+
+    def _leaver_of_rail(self) -> Optional[int]:
+        """Returns the rank, numbered as in the process group, that left the rail's session while others went on."""
+        if self._session is None:
+            return None
+        with suppress(Error):  # this process has closed it
+            if isinstance(self._session.error(), Closed) and (rank := self._session.ended_by()) not in (None, self._session.rank):
+                return self._rail.members[rank]
+        return None
 
     def _ask(self) -> None:
         """Begins an operation of the first session, which ends with the name of a rank that has left. It is that of a barrier, in which another
