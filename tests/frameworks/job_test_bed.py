@@ -26,7 +26,6 @@ class JobTest(PackageTest):
         self.end = self.folder / "end"
         self.common = {"PYTHONPATH": str(unpack_wheel(self.folder)), "SLUICE_REDUCERS": self.reducer, "MASTER_ADDR": "127.0.0.1", "HOME": str(self.folder),
                        "END_OF_WORKER": str(self.end)}
-        self.addCleanup(self.kill_job_processes)
 
     def start_ranks_of(self, script, ranks, *arguments, per_rank=lambda rank: {}, **extra):
         """Starts an example as torchrun does, but each rank as a child of the test. per_rank(rank) returns variables of one rank."""
@@ -42,6 +41,7 @@ class JobTest(PackageTest):
         process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
                                    env=variables(**{**self.common, **extra}), start_new_session=True)
         self.addCleanup(kill_group, process)
+        self.addCleanup(self.kill_job_processes)  # before: a process that left the group may hold the pipe
         return process
 
     def run_command(self, *command, expect=0, **extra):
@@ -55,12 +55,13 @@ class JobTest(PackageTest):
         self.end.unlink(missing_ok=True)
         process = self.start_command(*command, **extra)
         printed, reported = "", None
-        limit = threading.Timer(JOB_S, kill_group, [process])
+        limit = threading.Timer(JOB_S, self.kill_job_processes)
         limit.start()
         for line in process.stdout:
             printed += line
             if reported is None and re.search(error, printed):
                 reported = time.monotonic()
+        self.assertTrue(limit.is_alive(), f"processes of the job are left after {JOB_S} s\n{printed}")
         limit.cancel()
         self.assertEqual(process.wait(DEADLINE_S), expect, printed)
         self.assertIsNotNone(reported, printed)
