@@ -27,6 +27,12 @@ class Trainer(JobTest):
         self.assertEqual(self.lines(printed), trained[:-1])
         self.assertEqual(self.lines(printed, r"weights \w+"), trained[-1:] * 2)
 
+    def test_an_epoch_that_leaves_a_rank_without_data(self):
+        """353 blocks of text are 22 steps of 16, and one block. Trainer repeats blocks, so that both ranks take the 23rd step."""
+        trained = self.train("--steps", 24)
+        self.assertEqual(len(trained), 25)
+        self.assertEqual(trained, self.train("--steps", 24, "--backend", "gloo"))
+
     def test_a_rank_that_dies_ends_the_others_with_its_number(self):
         self.expect_error_when_a_rank_dies(self.start_ranks_of(SCRIPT, 2, "--steps", 1_000_000), "DistBackendError: .*rank 1 ")
 
