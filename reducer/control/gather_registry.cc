@@ -32,6 +32,7 @@ void GatherRegistry::add(Connection& from, const wire::Hello& hello, const wire:
   const auto [at, is_first] = rounds_.try_emplace(key);
   PendingGather& round = at->second;
   remove_closed(round);
+  if (round.left == hello.rank) round.left.reset();
   if (round.entries.empty()) {
     const Nanos requested = Nanos{gather.timeout_ms} * kMillisecond;
     round.job = wire::job_name(hello);
@@ -111,6 +112,11 @@ void GatherRegistry::tick(Nanos now) {
   for (auto at = rounds_.begin(); at != rounds_.end();) {
     PendingGather& round = at->second;
     remove_closed(round);
+    if (round.left) {
+      refuse_all(at->first.first, round, left_too_early(*round.left), *round.left);
+      at = rounds_.erase(at);
+      continue;
+    }
     if (!round.entries.empty() && now < round.deadline) {
       ++at;
       continue;
@@ -130,10 +136,17 @@ void GatherRegistry::tick(Nanos now) {
 }
 
 void GatherRegistry::remove_closed(PendingGather& round) {
-  std::erase_if(round.entries, [](const auto& entry) {
+  std::erase_if(round.entries, [&round](const auto& entry) {
     const Connection& connection = *entry.second.connection;
-    return connection.is_closed() || connection.is_finishing();
+    if (!connection.is_closed() && !connection.is_finishing()) return false;
+    if (connection.is_closed()) round.left = entry.first;
+    return true;
   });
+  if (round.entries.empty()) round.left.reset();  // nobody waits for it
+}
+
+Error GatherRegistry::left_too_early(uint32_t rank) {
+  return {Errc::kPeerLost, "rank " + std::to_string(rank) + " lost: it left before all ranks had joined"};
 }
 
 void GatherRegistry::refuse_all(const SessionId& session, PendingGather& round, const Error& error,

@@ -52,8 +52,10 @@ class GatherRegistry {
   // of it.
   [[nodiscard]] bool owes_reason(const SessionId& session) const;
   void forget(const SessionId& session) { refused_.erase(session); }
-  // Refuses the ranks whose timeout has passed, naming the ranks that did not arrive.
+  // Refuses the ranks whose timeout has passed, naming the ranks that did not arrive, and those that wait for
+  // a rank that has left.
   void tick(Nanos now);
+  [[nodiscard]] static Error left_too_early(uint32_t rank);
   // Tells the others of the group, with ABORT, that this rank has left it, and why. They may have no more
   // need of each other, and then don't look at it.
   static void leave_group(const std::shared_ptr<GatherGroup>& group, const Connection& from, uint32_t rank,
@@ -69,6 +71,7 @@ class GatherRegistry {
     uint32_t ranks = 0;
     Nanos deadline = 0;
     std::map<uint32_t, Entry> entries;  // by rank
+    std::optional<uint32_t> left{};     // a rank that has closed its connection, and has not come again
   };
   struct Refusal {
     std::string job;

@@ -169,6 +169,19 @@ TEST_F(GatherTest, ForgetsARankThatClosesItsConnection) {
   EXPECT_EQ(receive(again, 2), (std::vector<std::vector<uint8_t>>{{2}, {3}}));
 }
 
+TEST_F(GatherTest, TellsTheRanksThatWaitThatOneHasLeft) {
+  start();
+  auto waiting = send(0, 3, {1}, 60'000);
+  {
+    auto gone = send(2, 3, {1}, 60'000);
+    ASSERT_TRUE(eventually([](const nlohmann::json& j) { return j["connections"]["open"] == 2; }));
+  }
+  const auto told = waiting.expect<wire::Refused>();
+  EXPECT_EQ(told.code, Errc::kPeerLost);
+  EXPECT_EQ(told.rank, 2u);
+  EXPECT_EQ(told.text, "rank 2 lost: it left before all ranks had joined");
+}
+
 TEST_F(GatherTest, TellsTheOthersThatARankHasLeftAfterARound) {
   start();
   std::deque<ScriptedConnection> ranks;

@@ -87,8 +87,7 @@ void Connection::on_closed(Errc reason) {
   // A client that has been idle for too long still is there.
   if (gather_group_ != nullptr && reason != Errc::kTimeout) {
     GatherRegistry::leave_group(gather_group_, *this, hello_.rank,
-                                {Errc::kPeerLost, "rank " + std::to_string(hello_.rank) +
-                                                      " lost: it left before all ranks had joined"});
+                                GatherRegistry::left_too_early(hello_.rank));
   }
 }
 
