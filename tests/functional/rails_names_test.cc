@@ -68,18 +68,19 @@ TEST_F(RailsNames, StatisticsNameTheFirstRankOfALateHost) {
   ::munmap(memory, sizeof(std::atomic<int>));
 }
 
+// Limits the descriptors of this process to those it has and `spare` more.
+void leave_descriptors(rlim_t spare) {
+  rlim_t limit = 0;
+  for (rlim_t free = 0; free < spare; ++limit) free += ::fcntl(static_cast<int>(limit), F_GETFD) < 0 ? 1 : 0;
+  const rlimit low{.rlim_cur = limit, .rlim_max = 1000};
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+}
+
 // The rank stays without them, so it does not try until its time is over. Those it has suffice until the
 // rails join.
 TEST_F(RailsNames, ARankWithTooFewDescriptorsIsNamedAtOnce) {
-  constexpr rlim_t kSpare = 10;
   const auto create = [&](uint32_t rank, sluice_options& o) {
-    if (rank == 3) {
-      rlim_t limit = 0;
-      for (rlim_t free = 0; free < kSpare; ++limit)
-        free += ::fcntl(static_cast<int>(limit), F_GETFD) < 0 ? 1 : 0;
-      const rlimit low{.rlim_cur = limit, .rlim_max = 1000};
-      EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
-    }
+    if (rank == 3) leave_descriptors(10);
     const Nanos began = monotonic_now();
     const Created c = create_session(o);
     EXPECT_NE(c.status, SLUICE_OK) << "rank " << rank;
@@ -88,6 +89,26 @@ TEST_F(RailsNames, ARankWithTooFewDescriptorsIsNamedAtOnce) {
     return 0;
   };
   run_ranks({0, 0, 1, 1}, 2, create);
+}
+
+// The same where each rank sends its own data. Two descriptors suffice for a connection to each reducer, and
+// with nine all can begin but the last lane connection.
+TEST_F(RailsNames, ARankWithTooFewDescriptorsIsNamedAtOnceWithoutSharing) {
+  for (rlim_t spare = 2; spare < 10; ++spare) {
+    SCOPED_TRACE(spare);
+    SetUp();
+    ::setenv("SLUICE_HOSTS", "off", 1);
+    run_ranks({0, 0, 1, 1}, 2, [&](uint32_t rank, sluice_options& o) {
+      if (rank == 3) leave_descriptors(spare);
+      const Nanos began = monotonic_now();
+      const Created c = create_session(o);
+      EXPECT_EQ(c.status, rank == 3 ? SLUICE_SYSTEM : SLUICE_LOST) << c.error;
+      EXPECT_THAT(c.error, HasSubstr("too many open files")) << "rank " << rank;
+      EXPECT_THAT(c.error, HasSubstr(rank == 3 ? "" : "rank 3 (")) << "rank " << rank;
+      EXPECT_LT(monotonic_now() - began, 5 * kSecond) << "rank " << rank << ": " << c.error;
+      return 0;
+    });
+  }
 }
 
 }  // namespace

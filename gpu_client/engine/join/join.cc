@@ -1,6 +1,9 @@
 #include "gpu_client/engine/join/join.h"
 
+#include <sys/eventfd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "core/clock.h"
@@ -37,13 +40,27 @@ wire::Join make_join(Nanos timeout, const wire::View& view, uint16_t lanes, size
   return join;
 }
 
+bool lacks_descriptors() {
+  const transport::tcp::Socket one(::eventfd(0, EFD_CLOEXEC));
+  return !one.valid() && errno == EMFILE;
+}
+
 class JoinProcedure {
  public:
   JoinProcedure(const JoinOptions& options, const JoinLimit& limit)
-      : options_(options), limit_(limit), identity_(options.identity), reducers_(options.reducers) {}
+      : options_(options),
+        limit_(limit),
+        identity_(options.identity),
+        reducers_(options.reducers),
+        own_failure_(limit.own_failure) {}
 
   Result<Membership> run() {
     auto done = handshake_all();
+    if (!done && limit_.free_descriptors && lacks_descriptors()) {
+      own_failure_ = done.error();
+      limit_.free_descriptors();
+      if (handshake_all()) done = Result<void>();
+    }
     if (done && needs_colocation_agreement(options_, handshakes_)) done = agree_on_colocation();
     if (done) done = compute_view();
     if (done) done = reserve_all();
@@ -204,6 +221,7 @@ class JoinProcedure {
       }
       reservation->same_process = membership_.view.reducers[i].host_rank == identity_.rank;
       membership_.reservations.push_back(std::move(*reservation));
+      if (own_failure_) return tl::unexpected(*own_failure_);  // the arbiter tells the others
     }
     return {};
   }
@@ -297,6 +315,7 @@ class JoinProcedure {
   const JoinLimit& limit_;
   Identity identity_;
   std::vector<config::Endpoint> reducers_;  // in the order of the view: dedicated, then co-located
+  std::optional<Error> own_failure_;        // JoinLimit::own_failure
   Colocation colocation_;
   std::vector<Handshake> handshakes_;  // in the order of the view; their sockets move into the reservations
   Nanos join_deadline_ = 0;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ struct JoinLimit {
   Nanos time = INT64_MAX;
   int interrupt_fd = -1;            // readable: the join ends; -1: never
   std::function<Error()> reason{};  // then: why, for this rank and the others. Called on the joining thread
+  // Of this rank, which then joins only as far as it needs to tell the others.
+  std::optional<Error> own_failure{};
+  // Closes descriptors of the session that the join does not need: a rank that has too few tells the others.
+  std::function<void()> free_descriptors{};
 
   // The deadline of a call that may wait until `t`.
   [[nodiscard]] Deadline until(Nanos t) const noexcept { return {std::min(t, time), interrupt_fd}; }

@@ -43,14 +43,14 @@ Result<std::unique_ptr<Session>> Session::create(SessionOptions options, const J
   const JoinOptions& join = session->options_.join;
   session->blackbox_.record(blackbox::EventKind::kJoining,
                             {.a = join.identity.ranks, .b = join.reducers.size()});
-  auto monitor = HeartbeatMonitor::acquire();
-  if (!monitor) return tl::unexpected(monitor.error());
-  session->monitor_ = std::move(*monitor);
-  // Before the vote, so that a rank without descriptors votes no, and all ranks fail alike.
-  auto context = transport::memory::make_context();
-  if (!context) return tl::unexpected(context.error());
-  session->context_ = std::move(*context);
   JoinLimit own_limit = limit;
+  // Before the vote, so that a rank without descriptors votes no, and all ranks fail alike. It has some for
+  // that again when those of the monitor are closed.
+  if (auto made = session->make_parts(); !made) {
+    session->monitor_.reset();
+    own_limit.own_failure = made.error();
+  }
+  own_limit.free_descriptors = [&] { session->context_.reset(), session->monitor_.reset(); };
   if (limit.reason) {
     own_limit.reason = [&] {
       Error error = limit.reason();
@@ -61,9 +61,18 @@ Result<std::unique_ptr<Session>> Session::create(SessionOptions options, const J
   Result<void> begun =
       membership ? session->begin(*membership) : Result<void>(tl::unexpected(membership.error()));
   if (begun) return session;
+  if (own_limit.own_failure) begun = tl::unexpected(*own_limit.own_failure);
   if (membership) session->abandon(*membership, begun.error());
   session->record_join_failure(begun.error());
   return fail(begun.error().code, session->outward(begun.error().text));
+}
+
+Result<void> Session::make_parts() {
+  SLUICE_ASSIGN_OR_RETURN(monitor, HeartbeatMonitor::acquire());
+  SLUICE_ASSIGN_OR_RETURN(context, transport::memory::make_context());
+  monitor_ = std::move(monitor);
+  context_ = std::move(context);
+  return {};
 }
 
 std::string Session::outward(const std::string& text) const {

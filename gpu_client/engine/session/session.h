@@ -133,6 +133,7 @@ class Session final : public CollectiveSession,
   [[nodiscard]] std::string inward(const std::string& text, bool is_whole = false) const noexcept;
   void end_for_all(Errc code, const std::string& reason, Errc code_for_others, Rank at_fault) noexcept;
   void say_leaving() noexcept;
+  [[nodiscard]] Result<void> make_parts();  // that need descriptors
   [[nodiscard]] Result<void> begin(Membership& membership);
   // After a begin() that failed: tells the other ranks, which have joined.
   void abandon(Membership& membership, const Error& error) noexcept;
