@@ -27,15 +27,18 @@ ChunkRecord& ChunkRing::add(uint64_t chunk, uint32_t operation, const OpTable& t
   SLUICE_DASSERT(chunk >= o.first_chunk && chunk < o.first_chunk + o.chunk_count && can_put(chunk));
   ChunkRecord& r = record(chunk);
   r = {.chunk = chunk,
-       .count = request.call ? request.call->count : request.count,
+       .count = request.count,
        .operation = operation,
        .op_id = o.op_id,
        .fingerprint = o.fingerprint,
-       .caller = request.call ? std::optional(request.call->caller) : std::nullopt,
        .dtype = request.dtype,
        .op = request.op,
        .kind = request.kind,
        .followed = chunk + depth_ < o.first_chunk + o.chunk_count};
+  if (request.call) {
+    r.count = request.call->count;
+    r.caller = request.call->caller;
+  }
   if (wire::has_owner(r.kind)) {
     set_owner(r, request, table.place(o, chunk));
     return r;

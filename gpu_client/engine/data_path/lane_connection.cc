@@ -241,7 +241,6 @@ Status LaneConnection::put_chunk(uint64_t sequence, const ChunkRecord& r) noexce
   h.type = wire::FrameType::kContribution;
   const bool has_owner = wire::has_owner(r.kind);
   h.ext_len8 = (has_owner ? 2 : 1) * wire::kSmallExtensionBytes / 8;
-  if (r.caller) h.ext_len8 += wire::kSmallExtensionBytes / 8;
   h.view_version = view.version;
   h.view_hash = static_cast<uint32_t>(view.hash);
   h.session = options_.handle;
@@ -280,7 +279,10 @@ Status LaneConnection::put_chunk(uint64_t sequence, const ChunkRecord& r) noexce
     wire::encode_extension(wire::ChunkOwner{.owner = r.owner, .chunk_bytes = r.length},
                            area.subspan<kOne, kOne>());
   }
-  if (r.caller) wire::encode_extension(*r.caller, area.subspan(has_owner ? 2 * kOne : kOne).first<kOne>());
+  if (r.caller) {
+    wire::encode_extension(*r.caller, area.subspan(has_owner ? 2 * kOne : kOne).first<kOne>());
+    h.ext_len8 += kOne / 8;
+  }
   if (h.encoding == wire::Encoding::kSparse) {
     wire::encode_extension(wire::Expanded{.bytes = r.length},
                            area.subspan(h.extension_bytes() - kOne).first<kOne>());
