@@ -172,6 +172,7 @@ struct PathStats {
   uint64_t acked_bytes = 0;
   bool has_unacked = false;  // sent data is not acknowledged yet
   uint32_t mtu = 0;          // largest packet of the path, as far as this host knows
+  Nanos round_trip = 0;      // the least so far; 0: unknown
 };
 
 // Endpoint is one end of a connection. Its Context owns and destroys it.

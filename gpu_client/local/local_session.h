@@ -98,7 +98,7 @@ class LocalSession final : public engine::CollectiveSession {
 
   // local_session_rails.cc
   [[nodiscard]] Result<void> join_rails(HostAgreement& agreement);
-  [[nodiscard]] uint64_t bytes_at_once();  // on the rails: RailLimit::begin()
+  void begin_rail_limit();
   [[nodiscard]] Result<void> join_rail(uint32_t rail, HostAgreement& agreement, const EarlyEnd& early_end);
   [[nodiscard]] engine::SessionOptions rail_options(uint32_t rail);
   void abort_rails(Rank at_fault, Errc code, const std::string& reason) noexcept;

@@ -39,7 +39,7 @@ Result<void> LocalSession::join_rails(HostAgreement& agreement) {
   show(nullptr);
   // The ranks of this host must not wait for a rail that does not come.
   if (!joined) end_by_own_failure(joined.error().code, joined.error().text);
-  if (joined) stage_->rail_limit().begin(bytes_at_once());
+  if (joined) begin_rail_limit();
   // Whoever ends the session looks at this flag afterwards, and this thread at the end: one of them aborts.
   if (joined) are_rails_complete_.store(true, std::memory_order_seq_cst);
   if (code() == Errc::kOk) return {};
@@ -70,11 +70,12 @@ Result<void> LocalSession::join_rail(uint32_t rail, HostAgreement& agreement, co
 }
 
 // Each rail has as many connections and chunks as another one.
-uint64_t LocalSession::bytes_at_once() {
+void LocalSession::begin_rail_limit() {
   const auto rail = std::ranges::find_if(rails_, [](const auto& r) { return r != nullptr; });
-  if (rail == rails_.end()) return 0;
+  if (rail == rails_.end()) return stage_->rail_limit().begin(0, 0);
   const engine::SessionStats stats = (*rail)->stats();
-  return uint64_t{topology_.rails} * std::max(topology_.hosts(), stats.lane_connections) * stats.slot_bytes;
+  const uint32_t at_once = topology_.rails * std::max(topology_.hosts(), stats.lane_connections);
+  stage_->rail_limit().begin(uint64_t{at_once} * stats.slot_bytes, stats.round_trip);
 }
 
 // The reducers of all rails are those of one list.

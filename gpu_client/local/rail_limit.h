@@ -27,10 +27,11 @@ class RailLimit {
   ~RailLimit() { set_busy(false); }
 
   // Before the first operation. `at_once`: the bytes of one chunk on each connection that shares a queue
-  // (wire::slot_bytes_for).
-  void begin(uint64_t at_once) noexcept {
+  // (wire::slot_bytes_for). `round_trip`: engine::SessionStats::round_trip.
+  void begin(uint64_t at_once, Nanos round_trip) noexcept {
     const uint32_t first = at_once <= wire::kBytesAtOnce ? engine::InflightLimit::kFirst : 1;
     trials_ = engine::InflightLimit(wire::kMaxSlots, first, at_once);
+    trials_.set_round_trip(round_trip);
     shared_.set(first);
   }
   void piece_ended(uint64_t bytes, Nanos now) noexcept {

@@ -37,7 +37,8 @@ PathStats Socket::path_stats() const noexcept {
           .lost_packets = lost_of(info),
           .acked_bytes = info.tcpi_bytes_acked,
           .has_unacked = info.tcpi_unacked != 0,
-          .mtu = info.tcpi_pmtu};
+          .mtu = info.tcpi_pmtu,
+          .round_trip = info.tcpi_min_rtt == ~0U ? 0 : Nanos{info.tcpi_min_rtt} * kMicrosecond};
 }
 
 Nanos Socket::network_limited_time() const noexcept {

@@ -31,7 +31,9 @@ ChunkScheduler::ChunkScheduler(Options options, OpTable& table, Listener& listen
       view_{.hash = options_.view_hash},
       ring_(std::move(ring)),
       placement_(options_.placement),
-      inflight_limit_(std::ranges::max(options_.lanes, {}, &LaneOptions::slots).slots),
+      inflight_limit_(
+          std::ranges::max(options_.lanes, {}, &LaneOptions::slots).slots, InflightLimit::kFirst,
+          uint64_t{options_.slot_bytes} * std::max<size_t>(options_.ranks, options_.lanes.size())),
       straggler_stats_(options_.ranks, options_.begin) {
   const auto count = static_cast<uint32_t>(options_.lanes.size());
   for (uint32_t i = 0; i < count; ++i) add_lane(options_.lanes[i]);

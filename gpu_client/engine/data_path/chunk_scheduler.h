@@ -112,6 +112,8 @@ class ChunkScheduler {
   [[nodiscard]] transport::Handler& handler(uint32_t i) noexcept {
     return recorder_ == nullptr ? static_cast<transport::Handler&>(lanes_[i]) : recorder_->lane(i);
   }
+  // InflightLimit::set_round_trip(). Before the first operation.
+  void set_round_trip(Nanos round_trip) noexcept { inflight_limit_.set_round_trip(round_trip); }
   // Binds lane connection i to the endpoint that has handler(i).
   void bind(uint32_t i, transport::Endpoint& ep) noexcept {
     lanes_[i].bind(recorder_ == nullptr ? ep : recorder_->lane(i).attach(ep));

@@ -51,7 +51,9 @@ void InflightLimit::note_others() noexcept {
 
 void InflightLimit::restart() noexcept {
   const uint32_t limit = accepted_;
+  const Nanos round_trip = round_trip_;
   *this = InflightLimit(most_, kFirst, at_once_);
+  round_trip_ = round_trip;
   limit_ = accepted_ = limit;
   enter(Phase::kRest, kRestartRest);
 }
@@ -79,7 +81,8 @@ void InflightLimit::begin_trial() noexcept {
   before_ = has_others_ ? 0 : speed();
   expected_ = static_cast<double>(total_);
   const auto wanted = 2.0 * accepted_ * static_cast<double>(at_once_);
-  if (trial_ == Trial::kMore && wanted > before_ * static_cast<double>(kLongestQueue)) before_ = 0;
+  if (trial_ == Trial::kMore && wanted > before_ * static_cast<double>(kLongestQueue + round_trip_))
+    before_ = 0;
   // The number of the trial decides, so that ranks with different outcomes run later trials together.
   if (trial_ == Trial::kMore && trials_ / 2 % (1U << failed_trials_) != 0) before_ = 0;
   if (before_ != 0)

@@ -51,12 +51,16 @@ class InflightLimit {
   // After k failed trials at twice the limit, a rank takes part in every 2^k-th only. k is at most this.
   static constexpr uint32_t kMostFailedTrials = 5;
 
-  // No queue of a local network takes longer. More bytes in flight than pass in this time gain nothing.
+  // No queue of a local network takes longer. More bytes in flight than pass in this time and the round trip
+  // gain nothing, and what two sessions on one link gain there, they gain from each other.
   static constexpr Nanos kLongestQueue = 10 * kMillisecond;
 
   // `most` is the largest number of slots granted on a connection. `at_once`: the bytes in flight on a link
   // with one chunk on each connection; 0: unknown.
   explicit InflightLimit(uint32_t most, uint32_t first = kFirst, uint64_t at_once = 0) noexcept;
+
+  // Of the slowest path, while its queues are empty; 0 until then.
+  void set_round_trip(Nanos round_trip) noexcept { round_trip_ = round_trip; }
 
   // Dense chunks in flight per connection. More chunks may be in flight if their zero blocks do not travel.
   [[nodiscard]] uint32_t limit() const noexcept { return limit_; }
@@ -87,6 +91,7 @@ class InflightLimit {
 
   uint32_t most_;
   uint64_t at_once_;
+  Nanos round_trip_ = 0;
   uint32_t limit_;
   uint32_t accepted_;  // limit_ outside of trials
 

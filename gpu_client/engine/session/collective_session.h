@@ -35,6 +35,7 @@ struct SessionStats {
   uint32_t colocated_reducers = 0;  // of the first view
   uint32_t lane_connections = 0;
   uint32_t slot_bytes = 0;  // largest chunk
+  Nanos round_trip = 0;     // PathStats, of the slowest lane connection when the session began
   WaitingStatus waiting;
   StragglerStats::Slowest slowest;
   RecoveryStats recovery;

@@ -206,9 +206,11 @@ Result<void> Session::adopt_lanes(std::vector<ReducerReservation>& reservations)
       auto ep = context_->adopt(std::move(lane), scheduler_->handler(i), scheduler_->endpoint_options(i));
       if (!ep) return add_context(lane_names_[i], ep.error());
       scheduler_->bind(i, **ep);
+      round_trip_ = std::max(round_trip_, (*ep)->path_stats().round_trip);
       ++i;
     }
   }
+  scheduler_->set_round_trip(round_trip_);
   return {};
 }
 
@@ -289,6 +291,7 @@ SessionStats Session::stats() {
   s.colocated_reducers = colocated_reducers_;
   s.lane_connections = counters.open_lanes;
   s.slot_bytes = slot_bytes_;
+  s.round_trip = round_trip_;
   s.slowest = scheduler_->straggler_stats().slowest();
   s.waiting = {.missing_ranks = missing,
                .first_rank = missing > 0 ? missing_rank_.load(std::memory_order_relaxed) : wire::kNoRank,

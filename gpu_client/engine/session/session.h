@@ -196,6 +196,7 @@ class Session final : public CollectiveSession,
   MemoryRegistry memory_{options_.join.identity.lanes.memory, submission_};
   uint32_t colocated_reducers_ = 0;  // of the first view
   uint32_t slot_bytes_ = 0;
+  Nanos round_trip_ = 0;
   uint64_t reducer_features_ = 0;  // the feature bits that all reducers of the first view have
   std::atomic<uint64_t> empty_operations_{0};
   std::atomic<bool> begun_{false};  // all members below exist

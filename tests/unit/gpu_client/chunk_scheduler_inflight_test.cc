@@ -109,6 +109,24 @@ TEST(ChunkSchedulerInflight, InflightLimitCanReachAllSlots) {
   EXPECT_EQ(t.scheduler->inflight_limit(), kSlots / 2) << "half as many chunks are as fast";
 }
 
+// A rank's 64 bytes that return within 50 ms, and twice as many with twice the limit.
+TEST(ChunkSchedulerInflight, NoMoreIsTriedThanTheLinksCarryIn10MsAndTheRoundTrip) {
+  constexpr uint32_t kSlots = 4, kSlotBytes = 64;
+  constexpr int kResults = 1000;
+  for (const Nanos round_trip : {Nanos{0}, kSecond}) {
+    SchedulerTestBed t({.lanes = 1, .slots = kSlots, .slot_bytes = kSlotBytes, .limit_inflight = true});
+    t.scheduler->set_round_trip(round_trip);
+    const TestOperation op(t, size_t{kResults + kSlots} * kSlotBytes);
+    for (int i = 0; i < kResults; ++i) {
+      t.settle();
+      t.now += 100 * kMillisecond / t.scheduler->inflight_limit();
+      t.scheduler->set_now(t.now);
+      t.lanes[0].answer();
+    }
+    EXPECT_EQ(t.scheduler->inflight_limit(), round_trip == 0 ? InflightLimit::kFirst : kSlots);
+  }
+}
+
 TEST(ChunkSchedulerInflight, FlagsLossesOnTheFirstLaneConnection) {
   SchedulerTestBed t({.lanes = 2, .slots = 64, .limit_inflight = true});
   TestOperation op(t, 40 * 16 * 1024);

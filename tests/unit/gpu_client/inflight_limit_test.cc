@@ -146,7 +146,7 @@ TEST(RailLimit, BeginsWithOneAndRisesOnlyWhereMoreGains) {
 // As long as sessions use the links together, none of them tries a higher limit.
 TEST(RailLimit, MakesNoTrialsWhileAnotherIsBusy) {
   local::RailLimit one, other;
-  for (local::RailLimit* rails : {&one, &other}) rails->begin(1000);
+  for (local::RailLimit* rails : {&one, &other}) rails->begin(1000, 0);
   EXPECT_EQ(one.shared().limit(), 2U);
   Nanos now = kSecond;
   const auto operations = [&](int count, bool with_other) {
@@ -172,11 +172,12 @@ TEST(RailLimit, MakesNoTrialsWhileAnotherIsBusy) {
   EXPECT_GT(one.shared().limit(), 2U) << "the rests between trials are long by now";
 }
 
-// Pieces of 1 MB take as long as 128 KiB in flight on a link of 25 MB/s: 512 KiB would wait for 20 ms.
-TEST(RailLimit, TriesNoMoreBytesInFlightThanALinkCarriesIn10Ms) {
-  const auto limit_after = [](Nanos piece_takes) {
+// Pieces of 1 MB take as long as 128 KiB in flight on a link of 25 MB/s: 512 KiB would wait for 20 ms. So
+// they do on a path that alone takes 40 ms for a round trip, where more in flight gains speed.
+TEST(RailLimit, TriesNoMoreBytesInFlightThanALinkCarriesIn10MsAndTheRoundTrip) {
+  const auto limit_after = [](Nanos piece_takes, Nanos round_trip) {
     local::RailLimit rails;
-    rails.begin(wire::kBytesAtOnce);
+    rails.begin(wire::kBytesAtOnce, round_trip);
     Nanos now = kSecond;
     uint32_t most = 0;
     for (int piece = 0; piece < 4096; ++piece) {
@@ -187,10 +188,11 @@ TEST(RailLimit, TriesNoMoreBytesInFlightThanALinkCarriesIn10Ms) {
     }
     return most;
   };
-  EXPECT_EQ(limit_after(80 * kMillisecond), 2U);
-  EXPECT_GT(limit_after(kMillisecond), 8U);
+  EXPECT_EQ(limit_after(80 * kMillisecond, 0), 2U);
+  EXPECT_GT(limit_after(80 * kMillisecond, 40 * kMillisecond), 2U);
+  EXPECT_GT(limit_after(kMillisecond, 0), 8U);
   local::RailLimit large;
-  large.begin(2 * wire::kBytesAtOnce);
+  large.begin(2 * wire::kBytesAtOnce, 0);
   EXPECT_EQ(large.shared().limit(), 1U);
 }
 

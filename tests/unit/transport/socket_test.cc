@@ -88,6 +88,13 @@ TEST(Socket, IsNonBlockingNoDelayAndCloseOnExec) {
   EXPECT_EQ(option(j.client.fd(), IPPROTO_TCP, TCP_NODELAY), 1);
 }
 
+// A session reads it before it sends anything.
+TEST(Socket, KnowsTheRoundTripFromTheConnect) {
+  const ConnectedPair j = connect_pair("127.0.0.1");
+  EXPECT_GT(j.client.path_stats().round_trip, 0);
+  EXPECT_LT(j.client.path_stats().round_trip, kSecond);
+}
+
 TEST(Socket, ListensOnAllAddressesForAnEmptyHost) {
   const auto listener = listen_on("", 0, {});
   ASSERT_TRUE(listener.has_value()) << listener.error().text;
