@@ -1,6 +1,7 @@
 #include "reducer/lane/lane.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/clock.h"
 
@@ -14,18 +15,14 @@ Lane::Lane(std::unique_ptr<transport::Context> context, Adopt adopt, const LaneO
       events_(options.ring_capacity) {}
 
 unsigned Lane::do_work(Nanos now) noexcept {
-  if (was_busy_) counters_.busy_ns.add(static_cast<uint64_t>(now - now_));
-  now_ = now;
+  if (was_busy_) counters_.busy_ns.add(static_cast<uint64_t>(now - work_.now));
+  work_.now = now;
   if (options_.fair != nullptr) options_.fair->update(now);
-  for (LaneSession* s : sessions_) s->set_now(now);
   unsigned work = process_commands();
   work += context_->poll(now, options_.receive_budget);
   work += attach_pending();
   work += fold();
-  if (now >= next_tick_) {
-    next_tick_ = now + kTick;
-    for (LaneSession* s : sessions_) s->tick(options_.frame_timeout);
-  }
+  tick_sessions();
   report_events();
   counters_.turns.add(1);
   was_busy_ = work != 0;
@@ -36,6 +33,15 @@ unsigned Lane::do_work(Nanos now) noexcept {
   return work;
 }
 
+void Lane::tick_sessions() noexcept {
+  if (work_.now >= next_tick_ && next_ticked_ >= sessions_.size()) {
+    next_tick_ = work_.now + kTick;
+    next_ticked_ = 0;
+  }
+  const size_t end = std::min(sessions_.size(), next_ticked_ + kTickedPerTurn);
+  while (next_ticked_ < end) sessions_[next_ticked_++]->tick(options_.frame_timeout);
+}
+
 transport::EndpointOptions Lane::endpoint_options(const SessionPlan& plan) const noexcept {
   // At most RESUME_ACK, W results and one ABORT are queued.
   return {
@@ -43,11 +49,20 @@ transport::EndpointOptions Lane::endpoint_options(const SessionPlan& plan) const
 }
 
 void Lane::add_session(LaneSession& session) {
-  if (std::ranges::find(sessions_, &session) != sessions_.end()) return;
+  if (session.is_in_lane()) return;
   sessions_.push_back(&session);
-  ready_.reserve(sessions_.capacity());
-  session.set_counters(counters_);
-  session.set_now(now_);
+  for (auto* list : {&ready_, &work_.folds, &work_.events}) list->reserve(sessions_.capacity());
+  session.enter(work_, counters_, sessions_.size() - 1);
+}
+
+// The session that takes its place may miss the present pass of tick_sessions().
+void Lane::remove_session(size_t place) noexcept {
+  std::erase(work_.folds, sessions_[place]);
+  if (place + 1 != sessions_.size()) {
+    sessions_[place] = sessions_.back();
+    sessions_[place]->move_to(place);
+  }
+  sessions_.pop_back();
 }
 
 void Lane::attach(LaneSession& session, Rank rank, transport::Endpoint& ep) {
@@ -95,7 +110,7 @@ void Lane::adopt(LaneSession& session, Rank rank, transport::tcp::Socket socket)
 // Runs after the poll, because no endpoint may be created within one.
 unsigned Lane::attach_pending() noexcept {
   unsigned done = 0;
-  for (LaneSession* s : sessions_) {
+  for (LaneSession* s : work_.events) {
     for (; s->has_pending_connection(); ++done) {
       auto [rank, socket] = s->take_pending_connection();
       adopt(*s, rank, std::move(socket));
@@ -112,7 +127,8 @@ unsigned Lane::fold() noexcept {
   if (ready_.empty()) return 0;
   const Nanos began = monotonic_now();
   while (left > 0 && !ready_.empty()) {
-    const auto next = std::ranges::min_element(ready_, {}, &LaneSession::virtual_time);
+    const auto next = std::ranges::min_element(
+        ready_, {}, [](const LaneSession* s) { return std::pair(s->virtual_time(), s->place()); });
     LaneSession& s = **next;
     virtual_time_ = s.virtual_time();
     left -= std::min(left, s.fold(sessions_.size() == 1 ? left : std::min(left, kFoldSlice)));
@@ -128,7 +144,11 @@ unsigned Lane::fold() noexcept {
 void Lane::collect_ready() noexcept {
   ready_.clear();
   has_held_session_ = false;
-  for (LaneSession* s : sessions_) {
+  std::erase_if(work_.folds, [this](LaneSession* s) {
+    if (!s->has_tasks()) {
+      s->left_folds();
+      return true;
+    }
     if (!s->has_folds()) {
       s->stop_folding();
     } else if (s->update_held()) {
@@ -137,24 +157,19 @@ void Lane::collect_ready() noexcept {
       s->begin_folds(virtual_time_);
       ready_.push_back(s);
     }
-  }
+    return false;
+  });
 }
 
 void Lane::report_events() noexcept {
-  bool has_events = false;
-  for (size_t i = 0; i < sessions_.size();) {
-    LaneSession* const s = sessions_[i];
-    if (s->has_events()) {
-      has_events = true;
-      if (s->report_events(events_)) {  // released: the control loop may free it from now on
-        sessions_[i] = sessions_.back();
-        sessions_.pop_back();
-        continue;
-      }
-    }
-    ++i;
-  }
-  if (has_events && notify_) notify_();
+  if (work_.events.empty()) return;
+  std::erase_if(work_.events, [this](LaneSession* s) {
+    const size_t place = s->place();
+    if (!s->report_events(events_)) return !s->has_events();
+    remove_session(place);  // released: the control loop may have freed it
+    return true;
+  });
+  if (notify_) notify_();
 }
 
 }  // namespace sluice::reducer

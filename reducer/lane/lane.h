@@ -14,6 +14,7 @@
 #include "reducer/lane/lane_counters.h"
 #include "reducer/lane/lane_messages.h"
 #include "reducer/lane/lane_session.h"
+#include "reducer/lane/lane_work.h"
 #include "transport/tcp/socket.h"
 #include "transport/transport.h"
 
@@ -36,7 +37,7 @@ class Lane {
   Lane(std::unique_ptr<transport::Context> context, Adopt adopt, const LaneOptions& options);
 
   // ---- lane thread ----
-  // One turn: commands, network, folds, and every kTick the published state. Returns 0 when it was idle.
+  // One turn: commands, network, folds, and some of the published state. Returns 0 when it was idle.
   unsigned do_work(Nanos now) noexcept;
   // The part of kAttach that follows the creation of the endpoint. Tests attach inproc endpoints with it.
   void attach(LaneSession& session, Rank rank, transport::Endpoint& ep);
@@ -44,10 +45,12 @@ class Lane {
   [[nodiscard]] transport::EndpointOptions endpoint_options(const SessionPlan& plan) const noexcept;
   [[nodiscard]] transport::Context& context() noexcept { return *context_; }
   [[nodiscard]] size_t session_count() const noexcept { return sessions_.size(); }
+  [[nodiscard]] const LaneWork& work() const noexcept { return work_; }
   // How long an idle lane may sleep. Sessions that are held back need a new look at every share update. After
   // work one more update is due, or the sleep would count as time in which these bytes moved.
   [[nodiscard]] Nanos idle_limit() const noexcept {
-    const bool update_due = options_.fair != nullptr && now_ - busy_at_ < FairShares::kUpdateInterval;
+    if (next_ticked_ < sessions_.size()) return 0;
+    const bool update_due = options_.fair != nullptr && work_.now - busy_at_ < FairShares::kUpdateInterval;
     return has_held_session_ || update_due ? FairShares::kUpdateInterval : kTick;
   }
 
@@ -71,10 +74,14 @@ class Lane {
   unsigned attach_pending() noexcept;
   unsigned fold() noexcept;
   void collect_ready() noexcept;
+  void tick_sessions() noexcept;
   void report_events() noexcept;
   void add_session(LaneSession& session);
+  void remove_session(size_t place) noexcept;
 
+  // A pass over all sessions begins every kTick. A turn of it is bounded, since other sessions wait for it.
   static constexpr Nanos kTick = 100 * kMillisecond;
+  static constexpr size_t kTickedPerTurn = 64;
   static constexpr size_t kFoldSlice = 64 * kKiB;
 
   const LaneOptions options_;
@@ -85,10 +92,11 @@ class Lane {
   std::vector<LaneSession*> ready_;  // sessions to fold in this turn; has the capacity of sessions_
   double virtual_time_ = 0;          // virtual time of the session that was folded last
   bool has_held_session_ = false;    // a session has folds to do and its meter holds it back
+  LaneWork work_;
   Nanos next_tick_ = 0;
-  Nanos now_ = 0;
-  Nanos busy_at_ = 0;      // the last turn with work
-  bool was_busy_ = false;  // in the last turn
+  size_t next_ticked_ = 0;  // of sessions_, in this pass
+  Nanos busy_at_ = 0;       // the last turn with work
+  bool was_busy_ = false;   // in the last turn
   SpscRing<LaneCommand> commands_;
   SpscRing<LaneEvent> events_;
   LaneCounters counters_;

@@ -36,7 +36,7 @@ void LaneSession::attach(Rank rank, transport::Endpoint& ep) noexcept {
   conn.loss_detector_.start(ep);
   conn.path_.start();
   conn.state_ = RankConnection::State::kAttached;
-  conn.attached_at_ = now_;
+  conn.attached_at_ = now();
   conn.down_since_.store(0, std::memory_order_relaxed);
   ++open_connections_;
   counters_->attached.add(1);
@@ -63,9 +63,9 @@ void LaneSession::attach_failed(Rank rank) noexcept {
   conn.state_ = RankConnection::State::kClosed;
   conn.close_reason_ = Errc::kSystem;
   conn.close_reported_ = false;
-  conn.down_since_.store(std::max<Nanos>(now_, 1), std::memory_order_relaxed);
+  conn.down_since_.store(std::max<Nanos>(now(), 1), std::memory_order_relaxed);
   count_reason(counters_->closed, Errc::kSystem);
-  events_due_ = true;
+  note_events();
 }
 
 void LaneSession::close_rank(Rank rank) noexcept {
@@ -84,7 +84,7 @@ void LaneSession::on_connection_closed(RankConnection& conn, Errc reason) noexce
   counters_->detached.add(1);
   count_reason(counters_->closed, reason);
   if (conn.next_socket_.valid()) ++pending_connections_;
-  events_due_ = true;
+  note_events();
   if (plan_.fault_tolerant && conn.exceeds_bad_frame_limit(reason) && !conn.left_session_ && !ended())
     conn.bad_frame_limit_exceeded_ = true;
   complete_without_leavers();
@@ -92,7 +92,7 @@ void LaneSession::on_connection_closed(RankConnection& conn, Errc reason) noexce
 
 void LaneSession::end() noexcept {
   ending_ = true;
-  events_due_ = true;
+  note_events();
   pending_connections_ = 0;
   if (counters_ != nullptr) operation_timer_.finish(*counters_);
   for (const auto& conn : connections_) {
@@ -108,19 +108,19 @@ void LaneSession::end() noexcept {
 }
 
 void LaneSession::tick(Nanos frame_timeout) noexcept {
-  const bool samples_paths = now_ >= next_path_sample_;
-  if (samples_paths) next_path_sample_ = now_ + transport::PathMonitor::kInterval;
+  const bool samples_paths = now() >= next_path_sample_;
+  if (samples_paths) next_path_sample_ = now() + transport::PathMonitor::kInterval;
   for (const auto& conn : connections_) {
     if (conn->endpoint_ == nullptr) continue;
     conn->add_counters();
     if (samples_paths) {
-      const transport::PathReport news = conn->path_.sample(*conn->endpoint_, now_);
+      const transport::PathReport news = conn->path_.sample(*conn->endpoint_, now());
       counters_->packets_out.add(news.packets);
       counters_->lost_packets_out.add(news.lost_packets);
     }
     // A rank's first connection sends COMMIT after the verdict; a later one sends RESUME at once.
     if (conn->committed_ && conn->state_ == RankConnection::State::kAttached &&
-        now_ - conn->attached_at_ >= frame_timeout)
+        now() - conn->attached_at_ >= frame_timeout)
       conn->endpoint_->close(Errc::kTimeout);
     if (ending_ && close_now_.load(std::memory_order_relaxed)) conn->endpoint_->close(Errc::kAborted);
   }

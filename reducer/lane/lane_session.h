@@ -13,6 +13,7 @@
 #include <atomic>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/spsc_ring.h"
@@ -21,6 +22,7 @@
 #include "reducer/lane/health_monitor.h"
 #include "reducer/lane/lane_counters.h"
 #include "reducer/lane/lane_messages.h"
+#include "reducer/lane/lane_work.h"
 #include "reducer/lane/operation_timer.h"
 #include "reducer/lane/rank_connection.h"
 #include "reducer/slots/chunk_slot.h"
@@ -51,7 +53,13 @@ class LaneSession {
   void set_end_message(std::vector<std::byte> abort_body) { abort_body_ = std::move(abort_body); }
 
   // ---- lane thread ----
-  void set_counters(LaneCounters& counters) noexcept { counters_ = &counters; }
+  // `place`: its number among the sessions of the lane.
+  void enter(LaneWork& work, LaneCounters& counters, size_t place) noexcept {
+    work_ = &work, counters_ = &counters, place_ = place;
+  }
+  [[nodiscard]] bool is_in_lane() const noexcept { return work_ != nullptr; }
+  [[nodiscard]] size_t place() const noexcept { return place_; }
+  void move_to(size_t place) noexcept { place_ = place; }
   [[nodiscard]] RankConnection& connection(Rank rank) noexcept { return *connections_[rank]; }
   void attach(Rank rank, transport::Endpoint& ep) noexcept;
   // Closes the rank's open connection in favor of `socket` and takes the socket. False: there is no open
@@ -75,9 +83,8 @@ class LaneSession {
   // of output.
   size_t fold(size_t output_budget) noexcept;
   // False while results of an older view, which occupy the same memory, are still being sent.
-  [[nodiscard]] bool has_folds() const noexcept {
-    return task_head_ != task_tail_ && stale_puts_ == 0 && !ended();
-  }
+  [[nodiscard]] bool has_folds() const noexcept { return has_tasks() && stale_puts_ == 0; }
+  [[nodiscard]] bool has_tasks() const noexcept { return task_head_ != task_tail_ && !ended(); }
 
   // True if the fair shares hold the next fold back; a started fold continues. Records the answer in the
   // meter. A session that was held re-enters at the lane's virtual time: the shares already account for the
@@ -99,18 +106,21 @@ class LaneSession {
     folding_ = false;
     meter_.set_held(false);
   }
+  // Out of LaneWork::folds, after the last task.
+  void left_folds() noexcept {
+    stop_folding();
+    is_in_folds_ = false;
+  }
 
   // Pushes the due events while the ring has room. True after kReleased: the control loop may have freed the
   // session, so the caller must not touch it.
   [[nodiscard]] bool report_events(SpscRing<LaneEvent>& events) noexcept;
-  [[nodiscard]] bool has_events() const noexcept { return events_due_; }
+  [[nodiscard]] bool has_events() const noexcept { return events_due_; }  // it is in LaneWork::events
 
   // Every 100 ms: publishes the counters and the ranks that the oldest unfinished chunk lacks. Closes
   // connections that are late with their first frame. Once a second also samples what the network does to
   // each connection.
   void tick(Nanos frame_timeout) noexcept;
-
-  void set_now(Nanos now) noexcept { now_ = now; }
 
   // ---- any thread ----
   // When the rank lost its connection; 0: the rank is connected, or never was.
@@ -213,6 +223,10 @@ class LaneSession {
   bool put(RankConnection& conn, const wire::FrameHeader& header, const SentResult& result) noexcept;
   [[nodiscard]] bool detect_packet_loss() noexcept;
   [[nodiscard]] bool ended() const noexcept { return failed_ || ending_; }
+  [[nodiscard]] Nanos now() const noexcept { return work_->now; }
+  void note_events() noexcept {
+    if (!std::exchange(events_due_, true)) work_->events.push_back(this);
+  }
 
   const SessionPlan plan_;
   const uint32_t groups_;
@@ -227,7 +241,8 @@ class LaneSession {
   const std::unique_ptr<HealthMonitor> health_;
   std::vector<const std::byte*> sources_;  // of the current fold; allocated once
   LaneCounters* counters_ = nullptr;
-  Nanos now_ = 0;
+  LaneWork* work_ = nullptr;
+  size_t place_ = 0;
 
   // Tasks in the order they became due: at most one per (slot, group) and one final fold per slot.
   std::vector<FoldTask> tasks_;
@@ -237,7 +252,8 @@ class LaneSession {
   uint32_t task_crc_ = 0;
   Meter meter_;
   double virtual_time_ = 0;
-  bool folding_ = false;  // has had tasks since virtual_time_ was set
+  bool is_in_folds_ = false;  // LaneWork
+  bool folding_ = false;      // has had tasks since virtual_time_ was set
 
   bool losses_to_report_ = false;  // with the next result
   Nanos next_path_sample_ = 0;

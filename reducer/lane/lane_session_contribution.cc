@@ -125,7 +125,7 @@ void LaneSession::on_contribution(RankConnection& conn, const wire::FrameHeader&
     owner = chunk.owner;
   }
   if (c.state == ChunkState::kFree) {
-    c.begin(*agreed, owner, count, caller, conn.rank_, now_);
+    c.begin(*agreed, owner, count, caller, conn.rank_, now());
   } else if (const char* field = first_difference(c, *agreed, owner, count); field != nullptr) {
     fail_mismatch(conn, h, count, caller, c, field);
     return;
@@ -138,7 +138,7 @@ void LaneSession::on_contribution(RankConnection& conn, const wire::FrameHeader&
     c.kept_rank = conn.rank_;
   }
   c.last_rank = conn.rank_;
-  c.last_arrival = now_;
+  c.last_arrival = now();
   ++c.arrived;
   const auto group = static_cast<uint32_t>(conn.rank_ / kernels::kGroup);
   if (c.arrived == plan_.ranks) c.state = ChunkState::kFolding;
@@ -207,7 +207,7 @@ void LaneSession::fail_mismatch_of_callers(const RankConnection& conn, uint64_t 
 void LaneSession::fail(Errc code, Rank rank, const char* format, ...) noexcept {
   if (failed_) return;
   failed_ = true;
-  events_due_ = true;
+  note_events();
   failure_.kind = LaneEvent::Kind::kFailed;
   failure_.session = this;
   failure_.rank = rank;

@@ -22,6 +22,7 @@ uint8_t extension_units(unsigned count) noexcept {
 void LaneSession::push_task(uint32_t slot, uint32_t group) noexcept {
   SLUICE_DASSERT(task_tail_ - task_head_ < tasks_.size());
   tasks_[task_tail_++ % tasks_.size()] = {.slot = slot, .group = group};
+  if (!std::exchange(is_in_folds_, true)) work_->folds.push_back(this);
 }
 
 size_t LaneSession::fold(size_t output_budget) noexcept {
@@ -186,7 +187,7 @@ void LaneSession::put_result(uint32_t slot) noexcept {
   if (c.kept && !wire::copies(h.kind)) counters_->kept_results.add(1);
   counters_->straggler_us_max.raise_to(lag_us);
   counters_->straggler.add(lag_us);
-  operation_timer_.record_result(h.op_id, h.op, c.first_arrival, now_, *counters_);
+  operation_timer_.record_result(h.op_id, h.op, c.first_arrival, now(), *counters_);
   // Concurrent waits of several chunks are charged once. Chunks complete in the order of their sequences.
   if (const Nanos since = std::max(c.first_arrival, charged_until_); c.last_arrival > since) {
     waited_for_[c.last_rank].add(static_cast<uint64_t>(c.last_arrival - since));

@@ -97,7 +97,7 @@ void RankConnection::on_closed(transport::Endpoint& /*ep*/, Errc reason) noexcep
   endpoint_ = nullptr;
   state_ = State::kClosed;
   close_reason_ = reason;
-  down_since_.store(std::max<Nanos>(session_.now_, 1), std::memory_order_relaxed);
+  down_since_.store(std::max<Nanos>(session_.now(), 1), std::memory_order_relaxed);
   session_.on_connection_closed(*this, reason);
 }
 
