@@ -79,7 +79,7 @@ void ControlLoop::start() {
     run_logged([this] {
       now_ = monotonic_now();
       process_lane_events();
-      sessions_.release_ended();
+      free_sessions();
       close_if_empty();
     });
   });
@@ -116,7 +116,8 @@ ExitReason ControlLoop::wait() {
 
 void ControlLoop::join(Connection& connection, const wire::Hello& hello, const wire::Join& join) {
   if (!sessions_.join(connection, hello, join) || options_.expected_workers == 0) return;
-  job_.on_join(sessions_.max_joined_ranks(), now_);
+  const Session* const session = sessions_.find(hello.session);
+  if (session != nullptr) job_.on_join(static_cast<uint32_t>(session->joined_ranks().size()), now_);
 }
 
 uint32_t ControlLoop::lanes_offered() const noexcept {
@@ -162,12 +163,13 @@ void ControlLoop::tick() {
   if (next_tick_ != 0 && now_ - next_tick_ > kStall) handle_stall(now_ - next_tick_);
   mailbox_.flush();
   process_lane_events();
-  sessions_.tick(now_);
+  sessions_.begin_ticks();
+  tick_sessions();
   gathers_.tick(now_);
   for (const auto& connection : connections_) connection->check_deadline(now_);
   std::erase_if(connections_, [](const auto& c) { return c->is_closed(); });
   sessions_.outcomes().remove_expired(now_);
-  sessions_.release_ended();
+  free_sessions();
   audit_.tick();
   if (!rdma_.rails.open_devices.empty() && now_ - devices_polled_at_ >= kDevicePollInterval) {
     devices_polled_at_ = now_;
@@ -206,6 +208,30 @@ void ControlLoop::record_refusal(const SessionId& session, uint32_t rank, Errc c
 
 void ControlLoop::process_lane_events() {
   mailbox_.drain_events([this](const LaneEvent& event) { sessions_.on_lane_event(event); });
+}
+
+void ControlLoop::tick_sessions() {
+  if (!sessions_.tick_some(now_)) return;
+  asio::post(io_, [this] {
+    run_logged([this] {
+      now_ = monotonic_now();
+      tick_sessions();
+      free_sessions();
+      close_if_empty();
+    });
+  });
+}
+
+void ControlLoop::free_sessions() {
+  if (!sessions_.release_ended() || std::exchange(frees_sessions_, true)) return;
+  asio::post(io_, [this] {
+    frees_sessions_ = false;
+    run_logged([this] {
+      now_ = monotonic_now();
+      free_sessions();
+      close_if_empty();
+    });
+  });
 }
 
 // ---- shutdown ----

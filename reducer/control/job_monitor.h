@@ -25,8 +25,9 @@ class JobMonitor {
   JobMonitor(const Options& options, Nanos now) noexcept
       : options_(options), started_(now), idle_since_(now) {}
 
-  // A rank has joined; the largest session has `ranks_now` ranks. Called for each rank, so that a session
-  // between two calls of check() counts.
+  // A rank has joined a session, which now has `ranks_now` ranks: a job has a session for each communicator
+  // and head, and each has all of the job's nodes. Called for each rank, so that a session between two calls
+  // of check() counts.
   void on_join(uint32_t ranks_now, Nanos now) noexcept {
     max_ranks_ = std::max(max_ranks_, ranks_now);
     idle_since_ = now;

@@ -201,7 +201,8 @@ nlohmann::json tenant_status(SessionRegistry& sessions) {
   std::map<std::string, uint64_t> served_bytes;
   for (const auto& [id, session] : sessions.open())
     served_bytes[session->tenant()] += session->served_bytes();
-  for (const auto& session : sessions.ending()) served_bytes[session->tenant()] += session->served_bytes();
+  for (const auto& [handle, session] : sessions.ending())
+    served_bytes[session->tenant()] += session->served_bytes();
   return sessions.tenants().status(served_bytes);
 }
 

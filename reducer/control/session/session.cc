@@ -264,6 +264,7 @@ void Session::record_failure(Errc code, uint32_t rank, const std::string& text) 
 void Session::begin_ending(const std::vector<std::byte>& abort_body) {
   if (state_ == State::kJoining) write_audit_line("did not start");
   state_ = State::kEnding;
+  loop_.sessions().note_ending(*this);
   close_deadline_ = loop_.now() + loop_.linger();
   for (RankState& r : ranks_) {
     if (!r.control) continue;

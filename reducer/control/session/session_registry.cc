@@ -93,20 +93,26 @@ bool SessionRegistry::join(Connection& connection, const wire::Hello& hello, con
   // The session id spreads sessions over the lanes. The lanes of one session are consecutive, hence distinct.
   const uint32_t first_lane =
       (uint32_t{hello.session.bytes[0]} | uint32_t{hello.session.bytes[1]} << 8) % loop_.lane_count();
-  auto session = std::make_unique<Session>(loop_, hello, join, next_handle_++, first_lane);
-  if (next_handle_ == 0) next_handle_ = 1;
+  auto session = std::make_unique<Session>(loop_, hello, join, next_handle(), first_lane);
   if (!session->map_slots().ok()) {
     return refuse({Errc::kMemoryLimit, "cannot map " + std::to_string(bytes) + " bytes for the session"},
                   hello.rank);
   }
   // Operations that may throw precede the accounting.
   session->join_fair_pool(tenants_.account(tenant));
+  by_handle_.emplace(session->handle(), session.get());
   Session& s = *open_.emplace(hello.session, std::move(session)).first->second;
   tenants_.reserve(tenant, bytes);
   reserved_bytes_ += bytes;
   ++loop_.counters().sessions_begun;
   s.add(connection.shared_self(), hello, join);
   return true;
+}
+
+uint32_t SessionRegistry::next_handle() {
+  do ++last_handle_;
+  while (last_handle_ == 0 || by_handle_.contains(last_handle_));
+  return last_handle_;
 }
 
 Session* SessionRegistry::find(const SessionId& id) {
@@ -142,22 +148,40 @@ void SessionRegistry::replace_id_for(const SessionId& session) {
 // ---- life of the sessions ----
 
 void SessionRegistry::on_lane_event(const LaneEvent& event) {
-  const uint32_t handle = event.session->plan().handle;
-  const auto has_handle = [handle](const Session& s) { return s.handle() == handle; };
-  Session* target = nullptr;
-  for (const auto& [id, s] : open_) {
-    if (has_handle(*s)) target = s.get();
-  }
-  for (const auto& s : ending_) {
-    if (has_handle(*s)) target = s.get();
-  }
-  SLUICE_ASSERT(target != nullptr);  // a session lives until its lanes have released it
-  target->on_lane_event(event);
+  const auto found = by_handle_.find(event.session->plan().handle);
+  SLUICE_ASSERT(found != by_handle_.end());  // a session lives until its lanes have released it
+  found->second->on_lane_event(event);
+  if (found->second->is_released()) released_.push_back(found->first);
 }
 
-void SessionRegistry::tick(Nanos now) {
-  for (const auto& [id, session] : open_) session->tick(now);
-  for (const auto& session : ending_) session->tick(now);
+void SessionRegistry::begin_ticks() noexcept {
+  if (pass_ != Pass::kNone) return;
+  pass_ = Pass::kOpen;
+  ticked_.reset();
+  ticked_handle_ = 0;
+}
+
+bool SessionRegistry::tick_some(Nanos now) {
+  size_t left = kTickedPerTurn;
+  if (pass_ == Pass::kOpen) {
+    auto it = ticked_ ? open_.upper_bound(*ticked_) : open_.begin();
+    for (; it != open_.end() && left > 0; ++it, --left) {
+      ticked_ = it->first;
+      it->second->tick(now);
+    }
+    if (it != open_.end()) return true;
+    pass_ = Pass::kEnding;
+  }
+  if (pass_ == Pass::kEnding) {
+    auto it = ending_.upper_bound(ticked_handle_);
+    for (; it != ending_.end() && left > 0; ++it, --left) {
+      ticked_handle_ = it->first;
+      it->second->tick(now);
+    }
+    if (it != ending_.end()) return true;
+    pass_ = Pass::kNone;
+  }
+  return false;
 }
 
 void SessionRegistry::on_process_stall(Nanos time) {
@@ -167,34 +191,30 @@ void SessionRegistry::on_process_stall(Nanos time) {
 void SessionRegistry::stop(Errc code, const std::string& text, Nanos linger_deadline) {
   for (const auto& [id, session] : open_) session->stop(code, text);
   release_ended();
-  for (const auto& session : ending_) session->limit_linger(linger_deadline);
+  for (const auto& [handle, session] : ending_) session->limit_linger(linger_deadline);
 }
 
-void SessionRegistry::release_ended() {
+bool SessionRegistry::release_ended() {
   ControlCounters& counters = loop_.counters();
-  for (auto it = open_.begin(); it != open_.end();) {
-    if (!it->second->is_ending()) {
-      ++it;
-      continue;
-    }
-    ++(it->second->is_completed() ? counters.sessions_completed
-       : it->second->has_moved()  ? counters.sessions_moved
-                                  : counters.sessions_failed);
-    ending_.push_back(std::move(it->second));
-    it = open_.erase(it);
+  for (Session* const session : ended_) {
+    ++(session->is_completed() ? counters.sessions_completed
+       : session->has_moved()  ? counters.sessions_moved
+                               : counters.sessions_failed);
+    const auto it = open_.find(session->id());
+    ending_.emplace(session->handle(), std::move(it->second));
+    open_.erase(it);
   }
-  std::erase_if(ending_, [this](const std::unique_ptr<Session>& s) {
-    if (!s->is_released()) return false;
-    reserved_bytes_ -= s->reserved_bytes();
-    tenants_.release(s->tenant(), s->reserved_bytes(), s->served_bytes());
-    return true;
-  });
-}
-
-uint32_t SessionRegistry::max_joined_ranks() const {
-  size_t ranks = 0;
-  for (const auto& [id, session] : open_) ranks = std::max(ranks, session->joined_ranks().size());
-  return static_cast<uint32_t>(ranks);
+  ended_.clear();
+  for (size_t freed = 0; freed < kFreedPerTurn && !released_.empty(); ++freed) {
+    const auto it = ending_.find(released_.back());
+    const Session& s = *it->second;
+    reserved_bytes_ -= s.reserved_bytes();
+    tenants_.release(s.tenant(), s.reserved_bytes(), s.served_bytes());
+    by_handle_.erase(released_.back());
+    ending_.erase(it);
+    released_.pop_back();
+  }
+  return !released_.empty();
 }
 
 }  // namespace sluice::reducer

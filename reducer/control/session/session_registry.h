@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/result.h"
@@ -45,23 +46,26 @@ class SessionRegistry {
   [[nodiscard]] JoinOutcomes& outcomes() noexcept { return outcomes_; }
 
   void on_lane_event(const LaneEvent& event);
-  void tick(Nanos now);
+  // A session has begun to end. From within calls of it, so it is moved out of open() later.
+  void note_ending(Session& session) { ended_.push_back(&session); }
+  // Begins a pass over all sessions unless one is under way. Then tick_some() visits some of them, in a
+  // bounded time, and returns true until the pass is complete.
+  void begin_ticks() noexcept;
+  [[nodiscard]] bool tick_some(Nanos now);
   // This process did not run for `time`.
   void on_process_stall(Nanos time);
   // Ends every session; sessions that are ending already wait no longer than `linger_deadline` for their
   // peers.
   void stop(Errc code, const std::string& text, Nanos linger_deadline);
-  // Moves ended sessions out of open(), which makes their ids available, and frees those that the lanes have
-  // released.
-  void release_ended();
+  // Moves ended sessions out of open(), which makes their ids available, and frees some of those that the
+  // lanes have released, in a bounded time. True: there are more of them.
+  bool release_ended();
 
   using OpenSessions = std::map<SessionId, std::unique_ptr<Session>>;
+  using EndingSessions = std::map<uint32_t, std::unique_ptr<Session>>;  // by handle
   [[nodiscard]] const OpenSessions& open() const noexcept { return open_; }
-  [[nodiscard]] const std::vector<std::unique_ptr<Session>>& ending() const noexcept { return ending_; }
+  [[nodiscard]] const EndingSessions& ending() const noexcept { return ending_; }
   [[nodiscard]] bool is_empty() const noexcept { return open_.empty() && ending_.empty(); }
-  // Ranks in the largest session. Not the sum over the sessions: a job has a session for each communicator
-  // and head, and each has all of the job's nodes.
-  [[nodiscard]] uint32_t max_joined_ranks() const;
   [[nodiscard]] uint64_t reserved_bytes() const noexcept { return reserved_bytes_; }
 
  private:
@@ -73,7 +77,13 @@ class SessionRegistry {
   // Beyond this, the oldest replacement is dropped: its session cannot add this reducer again.
   static constexpr size_t kMaxReplacementIds = 4096;
 
+  // Sessions of one turn of the control loop: others wait meanwhile.
+  static constexpr size_t kTickedPerTurn = 256, kFreedPerTurn = 64;
+  // Where a pass over all sessions continues.
+  enum class Pass : uint8_t { kNone, kOpen, kEnding };
+
   [[nodiscard]] std::optional<Error> check_join(const wire::Hello& hello, const wire::Join& join) const;
+  [[nodiscard]] uint32_t next_handle();
 
   ControlLoop& loop_;
   const ReducerOptions& options_;
@@ -81,10 +91,16 @@ class SessionRegistry {
   Tenants tenants_;
   JoinOutcomes outcomes_;
   OpenSessions open_;
-  std::vector<std::unique_ptr<Session>> ending_;
+  EndingSessions ending_;
+  std::unordered_map<uint32_t, Session*> by_handle_;  // all of both
+  std::vector<Session*> ended_;                       // still in open_
+  std::vector<uint32_t> released_;                    // handles of sessions to free
+  Pass pass_ = Pass::kNone;
+  std::optional<SessionId> ticked_;  // the last one of the pass
+  uint32_t ticked_handle_ = 0;
   std::map<SessionId, ReplacementId> replacement_ids_;
   uint64_t reserved_bytes_ = 0;
-  uint32_t next_handle_ = 1;
+  uint32_t last_handle_ = 0;
 };
 
 }  // namespace sluice::reducer

@@ -1,0 +1,39 @@
+// More sessions than the control loop visits or frees in one turn.
+#include <sys/resource.h>
+
+#include "tests/functional/reducer_fixture.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr size_t kSessions = 300;
+
+TEST_F(ReducerTest, ManySessionsAreServedAndEndAtOnce) {
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  ASSERT_GE(files.rlim_max, 5 * kSessions);  // two connections of each session, with both ends
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  start();
+  std::vector<std::vector<ScriptedMember>> sessions;
+  for (size_t i = 0; i < kSessions; ++i) {
+    ScriptedMember::Shape shape{.window_bytes = 8 * kKiB, .slot_bytes = 4 * kKiB};
+    shape.session.bytes[0] = static_cast<uint8_t>(i), shape.session.bytes[1] = static_cast<uint8_t>(i >> 8);
+    sessions.push_back(start_session(port(), shape));
+  }
+  EXPECT_EQ(status()["sessions"]["open"], kSessions);
+  // One pass reaches all of them, and so does the next one.
+  for (int beat = 0; beat < 2; ++beat) {
+    for (auto& ranks : sessions) static_cast<void>(ranks[0].control.expect<wire::Heartbeat>());
+  }
+  expect_sums(sessions.front(), 0);
+  expect_sums(sessions.back(), 0);
+  sessions.clear();
+  EXPECT_TRUE(eventually([](const nlohmann::json& j) {
+    return j["sessions"]["failed"] == kSessions && j["sessions"]["ending"] == 0 &&
+           j["memory"]["reserved_bytes"] == 0;
+  })) << status()["sessions"];
+}
+
+}  // namespace
+}  // namespace sluice::test
