@@ -1,6 +1,7 @@
 #include "reducer/fair/fair_shares.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sluice::reducer {
 namespace {
@@ -21,11 +22,36 @@ void FairShares::add(Member& member) {
   member.time = floor_;
   for (const Meter* meter : member.meters) member.served += meter->served();
   members_.push_back(&member);
+  engaged_.reserve(members_.capacity());
+  for (Meter* meter : member.meters) {
+    meter->report_to(arrivals_, member);
+    meter->watch();
+  }
 }
 
 void FairShares::remove(Member& member) noexcept {
+  member.has_arrived.store(true, std::memory_order_relaxed);  // so that it arrives no more
+  engage_arrivals();                                          // it may have
   remove_limits(member);
   std::erase(members_, &member);
+  std::erase(engaged_, &member);
+}
+
+void FairShares::engage_arrivals() noexcept {
+  arrivals_.take_all([this](ArrivalList::Entry& entry) {
+    auto& m = static_cast<Member&>(entry);
+    if (std::exchange(m.capacity_drops, capacity_drops_) != capacity_drops_) m.modest_period = kModestPeriod;
+    engaged_.push_back(&m);
+  });
+}
+
+void FairShares::disengage_idle(Nanos now) noexcept {
+  std::erase_if(engaged_, [&](Member* m) {
+    if (m->active || m->held || m->modest || now - m->last_active < kClaimExpiry) return false;
+    m->has_arrived.store(false, std::memory_order_release);
+    for (Meter* meter : m->meters) meter->watch();
+    return true;
+  });
 }
 
 // The sessions of one account share its weight, so that opening more sessions gains nothing.
@@ -39,7 +65,7 @@ void FairShares::remove_limits(Member& m) noexcept {
 }
 
 void FairShares::remove_all_limits() noexcept {
-  for (Member* m : members_) remove_limits(*m);
+  for (Member* m : engaged_) remove_limits(*m);
   bucket_ = 0;
 }
 
@@ -50,7 +76,9 @@ void FairShares::update(Nanos now) noexcept {
   }
   const Nanos elapsed = now - last_update_;
   last_update_ = now;
+  engage_arrivals();
   const Interval t = measure(now, elapsed);
+  disengage_idle(now);
   contended_ = t.active >= 2;
   raise_floor(t, now);
   if (!contended_) return remove_all_limits();
@@ -69,7 +97,7 @@ void FairShares::update(Nanos now) noexcept {
 void FairShares::raise_floor(const Interval& t, Nanos now) noexcept {
   double last = -1;
   double first = 0;
-  for (const Member* m : members_) {
+  for (const Member* m : engaged_) {
     if (m->last_active == 0 || now - m->last_active >= kClaimExpiry || m->modest) continue;
     if (last < 0 || m->time < last) last = m->time;
     first = std::max(first, m->time);
@@ -81,15 +109,15 @@ void FairShares::raise_floor(const Interval& t, Nanos now) noexcept {
 
 FairShares::Interval FairShares::measure(Nanos now, Nanos elapsed) noexcept {
   Interval t;
-  for (Member* m : members_) {
+  for (Member* m : engaged_) {
     if (m->active) t.largest_chunk = std::max(t.largest_chunk, static_cast<double>(m->chunk_bytes));
   }
   const double chunk_time = capacity_ > 0 ? t.largest_chunk / capacity_ : 0;
   const auto idle_after = capacity_ > 0
                               ? std::max(kIdleAfter, static_cast<Nanos>(1e9 * kIdleAfterChunks * chunk_time))
                               : kIdleAfterUnmeasured;
-  for (Member* m : members_) m->account->active = 0;
-  for (Member* m : members_) {
+  for (Member* m : engaged_) m->account->active = 0;
+  for (Member* m : engaged_) {
     uint64_t served = 0;
     bool waits = false;
     for (const Meter* meter : m->meters) {
@@ -112,7 +140,7 @@ FairShares::Interval FairShares::measure(Nanos now, Nanos elapsed) noexcept {
     t.inflight_bytes += static_cast<double>(m->inflight_bytes);
     ++m->account->active;
   }
-  for (Member* m : members_) {
+  for (Member* m : engaged_) {
     if (!m->active) continue;
     t.weights += weight_of(*m);
     m->time += static_cast<double>(m->moved) / weight_of(*m);
@@ -129,13 +157,17 @@ void FairShares::end_window(Nanos now) noexcept {
   } else if (rate < kCapacityDrop * capacity_) {
     // The capacity has dropped, so sessions that were marked modest by the old one may not be modest.
     capacity_ = rate;
-    for (Member* m : members_) m->modest_until = now, m->modest_period = kModestPeriod;
+    ++capacity_drops_;
+    for (Member* m : engaged_) {
+      m->modest_until = now, m->modest_period = kModestPeriod;
+      m->capacity_drops = capacity_drops_;
+    }
   } else {
     capacity_ = capacity_ > 0 ? (capacity_ + rate) / 2 : rate;
   }
   const bool underused = underused_windows_ >= kUnderusedWindows;
   if (underused) mark_modest(now);
-  for (Member* m : members_) reevaluate(*m, now);
+  for (Member* m : engaged_) reevaluate(*m, now);
   window_index_ = (window_index_ + 1) % kWindowsPerCycle;
   // Held results leave in a burst when a limit is removed; that burst must not count as capacity.
   settle_left_ = underused || window_index_ == 0 ? kSettle : 0;
@@ -148,7 +180,7 @@ void FairShares::end_window(Nanos now) noexcept {
 // more.
 void FairShares::mark_modest(Nanos now) noexcept {
   underused_windows_ = 0;
-  for (Member* m : members_) {
+  for (Member* m : engaged_) {
     if (!m->active || m->modest || m->window_held > window_time_ / 10) continue;
     m->modest = true;
     m->modest_until = now + m->modest_period;
@@ -176,7 +208,7 @@ void FairShares::reevaluate(Member& m, Nanos now) noexcept {
 void FairShares::limit_members(const Interval& t, Nanos elapsed) noexcept {
   const auto competes = [](const Member* m) { return m->active && !m->modest; };
   double last = -1;
-  for (Member* m : members_) {
+  for (Member* m : engaged_) {
     if (!competes(m)) continue;
     m->time = std::max(m->time, floor_);
     if (last < 0 || m->time < last) last = m->time;
@@ -189,14 +221,14 @@ void FairShares::limit_members(const Interval& t, Nanos elapsed) noexcept {
   // ahead stays unlimited, and may be further ahead at the next update.
   const double ahead = last + 2 * seconds(kUpdateInterval) * capacity_ / t.weights;
   double held_weights = 0;
-  for (Member* m : members_) {
+  for (Member* m : engaged_) {
     m->held = m->active && m->time > ahead;
     if (!m->held) continue;
     held_weights += weight_of(*m);
     held_in_window_ = true;
     m->window_held += elapsed;
   }
-  for (Member* m : members_) {
+  for (Member* m : engaged_) {
     if (!m->held) {
       remove_limits(*m);
       continue;

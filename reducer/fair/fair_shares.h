@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/units.h"
+#include "reducer/fair/arrival_list.h"
 #include "reducer/fair/meter.h"
 
 namespace sluice::reducer {
@@ -58,7 +59,7 @@ class FairShares {
   // The most time of the whole capacity that a session may be owed.
   static constexpr Nanos kMaxDebt = 3 * kSecond;
 
-  struct Member {
+  struct Member : ArrivalList::Entry {
     // ---- set by the owner ----
     FairAccount* account = nullptr;
     std::vector<Meter*> meters;   // one per lane
@@ -79,7 +80,8 @@ class FairShares {
     Nanos modest_period = kModestPeriod;
     double modest_rate = 0;  // bytes/s at which it was marked modest
     uint32_t windows_behind = 0;
-    Nanos held_time = 0;  // total
+    uint32_t capacity_drops = 0;  // those that modest_period knows of
+    Nanos held_time = 0;          // total
   };
 
   // `member` and its account and meters must keep their addresses until remove().
@@ -92,6 +94,8 @@ class FairShares {
 
   [[nodiscard]] double bytes_per_second() const noexcept { return capacity_; }  // 0: not measured yet
   [[nodiscard]] std::span<Member* const> members() const noexcept { return members_; }
+  // Those that an update looks at.
+  [[nodiscard]] size_t engaged() const noexcept { return engaged_.size(); }
 
  private:
   // The activity of the members since the last update.
@@ -102,6 +106,8 @@ class FairShares {
     double largest_chunk = 0;
     double inflight_bytes = 0;
   };
+  void engage_arrivals() noexcept;
+  void disengage_idle(Nanos now) noexcept;
   [[nodiscard]] Interval measure(Nanos now, Nanos elapsed) noexcept;
   void raise_floor(const Interval& t, Nanos now) noexcept;
   void end_window(Nanos now) noexcept;
@@ -113,6 +119,10 @@ class FairShares {
   static void remove_limits(Member& m) noexcept;
 
   std::vector<Member*> members_;
+  // Those that have moved bytes within kClaimExpiry, or are limited or modest. The others cost nothing.
+  std::vector<Member*> engaged_;  // has the capacity of members_
+  ArrivalList arrivals_;
+  uint32_t capacity_drops_ = 0;
   Nanos last_update_ = 0;
   double floor_ = 0;        // virtual time of the session furthest behind, of those with a claim
   double capacity_ = 0;     // bytes/s that all sessions move without limits

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/units.h"
+#include "reducer/fair/arrival_list.h"
 
 namespace sluice::reducer {
 
@@ -21,6 +22,7 @@ class alignas(kCacheLine) Meter {
   // A load and a store suffice because one thread writes.
   void add(uint64_t bytes) noexcept {
     served_.store(served_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+    if (reports_.load(std::memory_order_relaxed)) report();
   }
   // `held` means that the limit holds back a fold that is ready.
   void set_held(bool held) noexcept {
@@ -33,13 +35,28 @@ class alignas(kCacheLine) Meter {
   [[nodiscard]] bool held() const noexcept { return held_.load(std::memory_order_relaxed); }
 
   // ---- FairShares ----
+  // Where watch() reports. Before a lane knows the meter.
+  void report_to(ArrivalList& list, ArrivalList::Entry& session) noexcept {
+    list_ = &list, session_ = &session;
+  }
+  // The next add() puts the session in the list. One that happens at the same time may not; then the one
+  // after it does.
+  void watch() noexcept { reports_.store(true, std::memory_order_release); }
   // The count may exceed the limit by one chunk, since a started fold finishes.
   void set_limit(uint64_t served) noexcept { limit_.store(served, std::memory_order_relaxed); }
 
  private:
+  void report() noexcept {
+    reports_.store(false, std::memory_order_relaxed);
+    list_->add(*session_);
+  }
+
   std::atomic<uint64_t> served_{0};
   std::atomic<uint64_t> limit_{kNoLimit};
   std::atomic<bool> held_{false};
+  std::atomic<bool> reports_{false};
+  ArrivalList* list_ = nullptr;
+  ArrivalList::Entry* session_ = nullptr;
 };
 
 }  // namespace sluice::reducer
