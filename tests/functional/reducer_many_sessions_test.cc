@@ -29,10 +29,13 @@ TEST_F(ReducerTest, ManySessionsAreServedAndEndAtOnce) {
   expect_sums(sessions.front(), 0);
   expect_sums(sessions.back(), 0);
   sessions.clear();
-  EXPECT_TRUE(eventually([](const nlohmann::json& j) {
-    return j["sessions"]["failed"] == kSessions && j["sessions"]["ending"] == 0 &&
-           j["memory"]["reserved_bytes"] == 0;
-  })) << status()["sessions"];
+  EXPECT_TRUE(eventually(
+      [](const nlohmann::json& j) {
+        return j["sessions"]["failed"] == kSessions && j["sessions"]["ending"] == 0 &&
+               j["memory"]["reserved_bytes"] == 0;
+      },
+      30 * kSecond))
+      << status()["sessions"];
 }
 
 }  // namespace
