@@ -91,7 +91,7 @@ void LaneSession::on_connection_closed(RankConnection& conn, Errc reason) noexce
 }
 
 void LaneSession::end() noexcept {
-  ending_ = true;
+  life_ = Life::kEnding;
   note_events();
   pending_connections_ = 0;
   if (counters_ != nullptr) operation_timer_.finish(*counters_);
@@ -122,7 +122,8 @@ void LaneSession::tick(Nanos frame_timeout) noexcept {
     if (conn->committed_ && conn->state_ == RankConnection::State::kAttached &&
         now() - conn->attached_at_ >= frame_timeout)
       conn->endpoint_->close(Errc::kTimeout);
-    if (ending_ && close_now_.load(std::memory_order_relaxed)) conn->endpoint_->close(Errc::kAborted);
+    if (life_ == Life::kEnding && close_now_.load(std::memory_order_relaxed))
+      conn->endpoint_->close(Errc::kAborted);
   }
   publish_missing();
 }
@@ -145,11 +146,11 @@ bool LaneSession::report_events(SpscRing<LaneEvent>& events) noexcept {
       conn->bad_frame_limit_reported_ = true;
     }
   }
-  if (failed_ && !failed_reported_) {
+  if (failure_.kind != LaneEvent::Kind::kNone) {
     if (!push(failure_)) return false;
-    failed_reported_ = true;
+    failure_.kind = LaneEvent::Kind::kNone;
   }
-  if (ending_ && open_connections_ == 0) return push({.kind = LaneEvent::Kind::kReleased});
+  if (life_ == Life::kEnding && open_connections_ == 0) return push({.kind = LaneEvent::Kind::kReleased});
   events_due_ = false;
   return false;
 }

@@ -6,6 +6,19 @@
 // In a fault-tolerant session (protocol.md section 11) broken connections are resumed and views change. Each
 // rank announces the next view on its own connection. The first announcement moves the slots to that view;
 // contributions of the other ranks are dropped until they follow.
+//
+// Life:
+//   from               event    to        action
+//   kRunning           fail()   kFailed   folds stop; the failure is reported
+//   kRunning, kFailed  end()    kEnding   folds stop, ABORT is sent, the connections are shut down;
+//                                         kReleased is reported when all have closed
+// Any other event has no effect. The control loop answers a failure with kEnd.
+//
+// Folds:
+//   kNone              task due          kListed   joins LaneWork::folds
+//   kListed            may fold          kFolding  continues at the lane's virtual time if it is ahead
+//   kFolding           held or blocked   kListed
+//   kListed, kFolding  no task left      kNone     leaves LaneWork::folds
 #pragma once
 
 #include <algorithm>
@@ -92,24 +105,25 @@ class LaneSession {
   [[nodiscard]] bool update_held() noexcept {
     const bool held = task_element_ == 0 && !meter_.may_serve();
     meter_.set_held(held);
-    if (held) folding_ = false;
+    if (held) folds_ = Folds::kListed;
     return held;
   }
   // Virtual time of this session's folds on this lane: bytes read, divided by the weight. A session that had
   // no folds continues at the lane's virtual time.
   [[nodiscard]] double virtual_time() const noexcept { return virtual_time_; }
   void begin_folds(double lane_time) noexcept {
-    if (!folding_) virtual_time_ = std::max(virtual_time_, lane_time);
-    folding_ = true;
+    if (folds_ != Folds::kFolding) virtual_time_ = std::max(virtual_time_, lane_time);
+    folds_ = Folds::kFolding;
   }
+  // Results of an older view block the folds.
   void stop_folding() noexcept {
-    folding_ = false;
+    folds_ = Folds::kListed;
     meter_.set_held(false);
   }
-  // Out of LaneWork::folds, after the last task.
+  // The lane has taken it out of LaneWork::folds.
   void left_folds() noexcept {
-    stop_folding();
-    is_in_folds_ = false;
+    folds_ = Folds::kNone;
+    meter_.set_held(false);
   }
 
   // Pushes the due events while the ring has room. True after kReleased: the control loop may have freed the
@@ -158,6 +172,9 @@ class LaneSession {
   friend class RankConnection;
   // Cookie of control frames. Results use the version of their view as the cookie.
   static constexpr transport::Cookie kControlCookie = ~transport::Cookie{0};
+
+  enum class Life : uint8_t { kRunning, kFailed, kEnding };
+  enum class Folds : uint8_t { kNone, kListed, kFolding };
 
   struct FoldTask {
     uint32_t slot = 0;
@@ -222,7 +239,7 @@ class LaneSession {
   size_t copy_kept_slice(const FoldTask& task, size_t output_budget, bool& complete) noexcept;
   bool put(RankConnection& conn, const wire::FrameHeader& header, const SentResult& result) noexcept;
   [[nodiscard]] bool detect_packet_loss() noexcept;
-  [[nodiscard]] bool ended() const noexcept { return failed_ || ending_; }
+  [[nodiscard]] bool ended() const noexcept { return life_ != Life::kRunning; }
   [[nodiscard]] Nanos now() const noexcept { return work_->now; }
   void note_events() noexcept {
     if (!std::exchange(events_due_, true)) work_->events.push_back(this);
@@ -252,8 +269,7 @@ class LaneSession {
   uint32_t task_crc_ = 0;
   Meter meter_;
   double virtual_time_ = 0;
-  bool is_in_folds_ = false;  // LaneWork
-  bool folding_ = false;      // has had tasks since virtual_time_ was set
+  Folds folds_ = Folds::kNone;
 
   bool losses_to_report_ = false;  // with the next result
   Nanos next_path_sample_ = 0;
@@ -266,11 +282,9 @@ class LaneSession {
   uint32_t open_connections_ = 0;
   uint32_t pending_connections_ = 0;
   bool some_rank_has_left_ = false;  // in any view
-  bool failed_ = false;
-  bool ending_ = false;
+  Life life_ = Life::kRunning;
   bool events_due_ = false;
-  bool failed_reported_ = false;
-  LaneEvent failure_;
+  LaneEvent failure_;  // to report; kNone: nothing
   std::vector<std::byte> abort_body_;
 
   std::atomic<bool> close_now_{false};

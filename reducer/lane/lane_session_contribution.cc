@@ -205,8 +205,8 @@ void LaneSession::fail_mismatch_of_callers(const RankConnection& conn, uint64_t 
 }
 
 void LaneSession::fail(Errc code, Rank rank, const char* format, ...) noexcept {
-  if (failed_) return;
-  failed_ = true;
+  if (ended()) return;
+  life_ = Life::kFailed;
   note_events();
   failure_.kind = LaneEvent::Kind::kFailed;
   failure_.session = this;

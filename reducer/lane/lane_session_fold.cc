@@ -22,7 +22,9 @@ uint8_t extension_units(unsigned count) noexcept {
 void LaneSession::push_task(uint32_t slot, uint32_t group) noexcept {
   SLUICE_DASSERT(task_tail_ - task_head_ < tasks_.size());
   tasks_[task_tail_++ % tasks_.size()] = {.slot = slot, .group = group};
-  if (!std::exchange(is_in_folds_, true)) work_->folds.push_back(this);
+  if (folds_ != Folds::kNone) return;
+  folds_ = Folds::kListed;
+  work_->folds.push_back(this);
 }
 
 size_t LaneSession::fold(size_t output_budget) noexcept {
