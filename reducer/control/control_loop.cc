@@ -79,7 +79,7 @@ void ControlLoop::start() {
     run_logged([this] {
       now_ = monotonic_now();
       process_lane_events();
-      free_sessions();
+      serve_sessions();
       close_if_empty();
     });
   });
@@ -163,13 +163,12 @@ void ControlLoop::tick() {
   if (next_tick_ != 0 && now_ - next_tick_ > kStall) handle_stall(now_ - next_tick_);
   mailbox_.flush();
   process_lane_events();
-  sessions_.begin_ticks();
-  tick_sessions();
   gathers_.tick(now_);
   for (const auto& connection : connections_) connection->check_deadline(now_);
   std::erase_if(connections_, [](const auto& c) { return c->is_closed(); });
   sessions_.outcomes().remove_expired(now_);
-  free_sessions();
+  sessions_.begin_ticks();
+  serve_sessions();
   audit_.tick();
   if (!rdma_.rails.open_devices.empty() && now_ - devices_polled_at_ >= kDevicePollInterval) {
     devices_polled_at_ = now_;
@@ -210,25 +209,15 @@ void ControlLoop::process_lane_events() {
   mailbox_.drain_events([this](const LaneEvent& event) { sessions_.on_lane_event(event); });
 }
 
-void ControlLoop::tick_sessions() {
-  if (!sessions_.tick_some(now_)) return;
+void ControlLoop::serve_sessions() {
+  const bool more_to_tick = sessions_.tick_some(now_);
+  const bool more_to_free = sessions_.release_ended();
+  if ((!more_to_tick && !more_to_free) || std::exchange(serves_sessions_, true)) return;
   asio::post(io_, [this] {
+    serves_sessions_ = false;
     run_logged([this] {
       now_ = monotonic_now();
-      tick_sessions();
-      free_sessions();
-      close_if_empty();
-    });
-  });
-}
-
-void ControlLoop::free_sessions() {
-  if (!sessions_.release_ended() || std::exchange(frees_sessions_, true)) return;
-  asio::post(io_, [this] {
-    frees_sessions_ = false;
-    run_logged([this] {
-      now_ = monotonic_now();
-      free_sessions();
+      serve_sessions();
       close_if_empty();
     });
   });

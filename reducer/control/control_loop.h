@@ -130,9 +130,8 @@ class ControlLoop {
   void tick();
   void handle_stall(Nanos time);
   void process_lane_events();
-  // Each does a bounded part of its work now and posts the rest.
-  void tick_sessions();
-  void free_sessions();
+  // Ticks and frees some sessions, in a bounded time, and posts the rest.
+  void serve_sessions();
   void apply_options(const ReloadableOptions& options, std::shared_ptr<const transport::tcp::TlsContext> tls,
                      std::vector<config::Secret> keys);
 
@@ -177,7 +176,7 @@ class ControlLoop {
 
   std::unordered_set<std::shared_ptr<Connection>> connections_;
   SessionRegistry sessions_;
-  bool frees_sessions_ = false;  // a posted handler goes on with it
+  bool serves_sessions_ = false;  // a posted handler goes on with it
   GatherRegistry gathers_;
   JobMonitor job_;
 
