@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "wire/frame.h"
 
@@ -29,6 +31,13 @@ inline constexpr size_t kMaxRateChanges =
 
 // Begins a text that is complete without what senders have put before it. On rails only.
 inline constexpr const char* kWholeText = "#: ";
+// What of `text` is complete, if anything is marked so.
+[[nodiscard]] constexpr std::optional<std::string_view> whole_text(std::string_view text) noexcept {
+  const std::string_view mark = kWholeText;
+  const size_t at = text.find(mark);
+  if (at == std::string_view::npos) return std::nullopt;
+  return text.substr(at + mark.size());
+}
 
 // Feature bits of HELLO and WELCOME.
 inline constexpr uint64_t kFeatureResume = uint64_t{1} << 0;

@@ -72,9 +72,8 @@ std::string MemberNames::inward(const std::string& text) {
 }
 
 std::string MemberNames::reason(const std::string& text) const {
-  const std::string_view whole = wire::kWholeText;
-  const size_t at = text.find(whole);
-  return at == std::string::npos ? part_ + ": " + outward(text) : outward(text.substr(at + whole.size()));
+  const auto whole = wire::whole_text(text);
+  return whole ? outward(std::string(*whole)) : part_ + ": " + outward(text);
 }
 
 Rank MemberNames::outward(Rank member) const noexcept {

@@ -241,9 +241,7 @@ void Session::send_to_lanes(LaneCommand::Kind kind, Rank rank) {
 void Session::fail(Errc code, uint32_t rank, const std::string& text) {
   if (state_ == State::kEnding) return;
   if (decides_join() && state_ == State::kJoining && !has_verdict_) return refuse_join(code, rank, text);
-  const size_t mark = text.find(wire::kWholeText);
-  const std::string shown =
-      mark == std::string::npos ? text : text.substr(mark + std::string_view(wire::kWholeText).size());
+  const std::string shown(wire::whole_text(text).value_or(text));
   loop_.log().warn(log_name() + " failed: " + std::string(to_string(code)) + ": " + shown);
   // A rank of the session that this one is a part of is none here.
   record_failure(code, rank < ranks_.size() ? rank : wire::kNoRank, shown);
