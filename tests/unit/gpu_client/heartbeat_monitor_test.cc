@@ -9,6 +9,7 @@ namespace sluice::engine {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using HeartbeatMonitorTest = test::HeartbeatMonitorFixture;
 
 TEST_F(HeartbeatMonitorTest, SendsHeartbeatsToEveryReducer) {
@@ -48,18 +49,15 @@ TEST_F(HeartbeatMonitorTest, SendsWhatTheNetworkDoesToTheLanes) {
 
 TEST_F(HeartbeatMonitorTest, NamesTheReducerThatDoesNotAcknowledge) {
   paths_ = std::make_shared<transport::LanePaths>(1);
-  begin();
+  begin(200 * kMillisecond);
+  // Reducer 1 sends no heartbeat, so its host may be gone. It counts as present for two intervals in which
+  // this process runs: by its fourth heartbeat, three have passed, whatever the machine does.
+  for (int n = 0; n < 4; ++n) expect_message<wire::Heartbeat>(1);
   ::sluice::test::FakeEndpoint ep;
   ep.path = {.has_unacked = true, .mtu = 9000};
-  // Reducer 1 sends no heartbeat, so its host may be gone: the path is judged when that is long enough ago.
-  const Nanos begun = monotonic_now();
-  for (const Nanos deadline = begun + 10 * kSecond; monotonic_now() < deadline;) {
-    if (monotonic_now() - begun > 100 * kMillisecond && ep.path.acked_bytes == 0) {
-      const std::lock_guard lock(mutex_);
-      ep.path.acked_bytes = 1;
-      (void)paths_->front().sample(ep, monotonic_now() - 6 * kSecond);
-      (void)paths_->front().sample(ep, monotonic_now());
-    }
+  (void)paths_->front().sample(ep, monotonic_now() - 6 * kSecond);
+  (void)paths_->front().sample(ep, monotonic_now());
+  for (const Nanos deadline = monotonic_now() + 10 * kSecond; monotonic_now() < deadline;) {
     ASSERT_TRUE(reducers_[0].send(wire::Heartbeat{}).ok());
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, std::chrono::milliseconds(20), [&] { return !path_warnings_.empty(); }))
@@ -67,10 +65,9 @@ TEST_F(HeartbeatMonitorTest, NamesTheReducerThatDoesNotAcknowledge) {
   }
   const std::lock_guard lock(mutex_);
   ASSERT_EQ(path_warnings_.size(), 1u);
-  EXPECT_EQ(
-      path_warnings_[0],
-      "no byte acknowledged by reducer 0 for 6 s, but its heartbeats arrive: check the MTU of the path (this "
-      "host sends packets of up to 9000 bytes)");
+  EXPECT_THAT(path_warnings_[0],
+              MatchesRegex("no byte acknowledged by reducer 0 for [0-9]+ s, but its heartbeats arrive: check "
+                           "the MTU of the path \\(this host sends packets of up to 9000 bytes\\)"));
 }
 
 TEST_F(HeartbeatMonitorTest, NamesTheReducerWhoseDataDoesNotArrive) {
