@@ -324,7 +324,7 @@ Result<bool> HostAgreement::conclude(const Result<void>& met) {
     own.text = engine::replace_control_characters(possible.error().text.substr(0, 200));
   }
   auto all = gather_->gather_messages(kMemoryRound, own, time_left());
-  if (!all) return tl::unexpected(name_rank0(all.error()));
+  if (!all) return tl::unexpected(all.error());
   // Each rail has a place of its own from its join on, and so has a session of all ranks.
   if (reducer_ != nullptr) SLUICE_RETURN_IF_ERROR(reducer_->reserve({}, 0));
   // Where a rank says why it does not come, another one may wait for it in vain.
@@ -346,7 +346,7 @@ Result<bool> HostAgreement::conclude(const Result<void>& met) {
 
 Result<void> HostAgreement::confirm() {
   auto all = gather_->gather(kRailsRound, {}, time_left());
-  if (!all) return tl::unexpected(name_rank0(all.error()));
+  if (!all) return tl::unexpected(all.error());
   return {};
 }
 
@@ -371,12 +371,6 @@ bool HostAgreement::was_left(Errc code) const {
   if (code == Errc::kShutdown) return true;
   return (code == Errc::kPeerLost || code == Errc::kReset) &&
          transport::tcp::sleep_until({monotonic_now() + kReasonTime, end_fd()}) == Errc::kShutdown;
-}
-
-// Without dedicated reducers, the end of rank 0's process is that of the connection.
-Error HostAgreement::name_rank0(Error error) const {
-  if (!options_->reducers.empty() || error.code != Errc::kReducerLost) return error;
-  return {Errc::kPeerLost, "rank 0 lost: it left before all ranks had joined (" + error.text + ")"};
 }
 
 void HostAgreement::log_hosts() const {

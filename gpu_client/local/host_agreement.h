@@ -67,7 +67,7 @@ class HostAgreement {
   // why_ended() then says why.
   static constexpr Nanos kReasonTime = 300 * kMillisecond;  // a first consequence may be seen so much sooner
   [[nodiscard]] int end_fd() const { return gather_->fd(); }
-  [[nodiscard]] Error why_ended() { return name_rank0(gather_->why_ended()); }
+  [[nodiscard]] Error why_ended() { return gather_->why_ended(); }
   // Tells the other ranks, on all hosts, why this one ends. No other call may follow.
   void give_up(const Error& cause) { gather_->abort(cause); }
 
@@ -91,7 +91,6 @@ class HostAgreement {
   [[nodiscard]] Result<void> reserve_rails();
   void log_obstacle() const;
   [[nodiscard]] bool was_left(Errc code) const;
-  [[nodiscard]] Error name_rank0(Error error) const;
   void log_hosts() const;
 
   const engine::JoinOptions* options_;  // outlives the object

@@ -15,6 +15,7 @@
 #include "gpu_client/local/host_agreement.h"
 #include "gpu_client/local/local_session.h"
 #include "tests/functional/rails_test_bed.h"
+#include "tests/support/reserved_port.h"
 
 namespace sluice::test {
 namespace {
@@ -315,6 +316,26 @@ TEST_F(HostsOfRanks, MoreRanksThanCanShareMemorySendTheirData) {
       count_logged("no host shares memory, so each rank sends its data: 65 ranks run on the host of rank 1 "
                    "(127.0.0.1); at most 64 can share its memory"),
       1U);
+}
+
+// Without a pool, in whichever exchange it leaves: here the others learn of no rank before.
+TEST_F(HostsOfRanks, RankZeroThatLeavesTheMeetingPointIsNamed) {
+  const ReservedPort port;
+  const config::Endpoint at{.host = "127.0.0.1", .port = port.number()};
+  engine::Identity identity;
+  identity.session.bytes.fill(1), identity.rank = 1, identity.ranks = 2;
+  colocated::LocalReducerRequest place;
+  place.host = at.host, place.port = at.port, place.session = identity.session, place.job = identity.job;
+  auto reducer = colocated::local_reducer_factory({})(place);
+  ASSERT_TRUE(reducer) << reducer.error().text;
+  auto gather = engine::GatherConnection::open(at, identity, true, monotonic_now() + 10 * kSecond);
+  ASSERT_TRUE(gather) << gather.error().text;
+  reducer->reset();
+  const auto all = gather->gather(0, {}, 10 * kSecond);
+  ASSERT_FALSE(all);
+  EXPECT_EQ(all.error().code, Errc::kPeerLost);
+  EXPECT_THAT(all.error().text,
+              ::testing::StartsWith("rank 0 lost: it left before all ranks had joined (reducer "));
 }
 
 // Without a pool: the memory of this process's reducers is limited.

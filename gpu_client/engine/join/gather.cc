@@ -35,6 +35,7 @@ Result<GatherConnection> GatherConnection::open(const config::Endpoint& reducer,
   if (!handshake) return tl::unexpected(handshake.error());
   if ((handshake->welcome.features & wire::kFeatureGather) == 0)
     return fail(Errc::kUnsupported, handshake->name + ": its version does not support co-located reducers");
+  if (in_worker) handshake->worker = 0;
   return GatherConnection(std::move(*handshake), identity, deadline.interrupt_fd);
 }
 

@@ -22,8 +22,8 @@ class GatherConnection {
  public:
   // Connects like connect_and_handshake(). `in_worker`: the reducer runs in rank 0's process. It may serve
   // other sessions while rank 0 has not come to this one, or end with rank 0's last session, so the call
-  // retries until `deadline`. The interrupt of `deadline` ends later calls too. Returns kUnsupported for a
-  // reducer that does not know GATHER.
+  // retries until `deadline`; later, the end of the connection is that of rank 0. The interrupt of `deadline`
+  // ends later calls too. Returns kUnsupported for a reducer that does not know GATHER.
   [[nodiscard]] static Result<GatherConnection> open(const config::Endpoint& reducer,
                                                      const Identity& identity, bool in_worker,
                                                      const Deadline& deadline);

@@ -79,7 +79,11 @@ tl::unexpected<Error> connection_error(const Handshake& g, Status status, const 
   const transport::tcp::SecureStream* const tls = g.socket.tls();
   if (status.code() == Errc::kReset && tls != nullptr && !tls->error().empty()) cause = tls->error();
   const bool is_local = status.code() == Errc::kTimeout || status.code() == Errc::kShutdown;
-  return fail(is_local ? status.code() : Errc::kReducerLost, g.name + ": " + cause + " while " + doing);
+  const std::string text = g.name + ": " + cause + " while " + doing;
+  if (is_local) return fail(status.code(), text);
+  if (!g.worker) return fail(Errc::kReducerLost, text);
+  const std::string rank = "rank " + std::to_string(*g.worker);
+  return fail(Errc::kPeerLost, rank + " lost: it left before all ranks had joined (" + text + ")");
 }
 
 template <typename Message>

@@ -55,6 +55,8 @@ struct Handshake {
   wire::Welcome welcome;
   std::optional<wire::Digest> token{};  // that both sides prove; nothing: no authentication
   std::string tcp_reason{};  // why an attached lane connection uses TCP; empty: RDMA, or TCP was selected
+  // In whose process the reducer runs, if that is known: where the connection ends, the rank has ended.
+  std::optional<Rank> worker{};
 };
 
 using transport::tcp::Deadline;
@@ -96,8 +98,8 @@ using transport::tcp::Deadline;
 [[nodiscard]] wire::Mac client_proof(const Handshake& handshake, uint64_t view_hash);
 
 // Sends a frame. Errors of send_frame() and receive_body(): kTimeout; kShutdown when interrupted;
-// kReducerLost when the connection ends; the error of a malformed frame; or the code with which the reducer
-// refused.
+// kReducerLost, or kPeerLost with Handshake::worker, when the connection ends; the error of a malformed
+// frame; or the code with which the reducer refused.
 [[nodiscard]] Result<void> send_frame(const Handshake& to, const std::vector<std::byte>& frame,
                                       const Deadline& deadline);
 // Receives the body of the next frame, which must have type `expected`. REFUSED and ABORT become the error
