@@ -15,17 +15,19 @@ from unittest import mock
 import numpy
 import sluice
 from package_test_bed import DEADLINE_S, ReducerTest, main, open_session
+from sluice import unclosed
 from sluice_process import until
 
 
-# A rank that exits without close. The additional reference keeps the session alive, as one of a leaked C++ object would.
+# A rank that exits without close.
 EXIT_WITHOUT_CLOSE = """
 import ctypes, sys
 import numpy, sluice
 session = sluice.Session(sys.argv[1], session_id=bytes.fromhex(sys.argv[2]), rank=1, ranks=2)
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
 session.allreduce(numpy.ones(1000, dtype="float32"))
 """
+KEPT = "ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))"  # as a leaked C++ object would
+COLLECTED = "del session"
 
 
 INTERRUPTED_WAIT = """
@@ -51,19 +53,24 @@ def ones(count=1000):
     return numpy.ones(count, dtype="float32")
 
 
+def open_pair(reducers, **options):
+    identity, sessions = os.urandom(16), [None, None]
+
+    def join(rank):
+        sessions[rank] = open_session(reducers, session_id=identity, rank=rank, ranks=2, **options)
+
+    threads = [threading.Thread(target=join, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    return sessions
+
+
 class Sessions(ReducerTest):
     def pair(self, **options):
         """Creates a session of two ranks in this process; returns both."""
-        identity, sessions = os.urandom(16), [None, None]
-
-        def join(rank):
-            sessions[rank] = open_session(self.address, session_id=identity, rank=rank, ranks=2, **options)
-
-        threads = [threading.Thread(target=join, args=(rank,)) for rank in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(DEADLINE_S)
+        sessions = open_pair(self.address, **options)
         for session in sessions:
             self.addCleanup(close_ignoring_errors, session)
         return sessions
@@ -241,15 +248,28 @@ class Sessions(ReducerTest):
             gc.collect()
         self.assertEqual([str(w.message) for w in caught if w.category is ResourceWarning], ["<sluice.Session rank 0 of 1> was not closed"])
 
+    def test_a_collection_waits_for_no_rank(self):
+        # Without reducers, close() waits for the other rank, which has not left when the collection returns.
+        sessions = open_pair("none", rendezvous=f"127.0.0.1:{self.reserve_port()}", linger_ms=60_000)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            sessions[0] = None
+            gc.collect()
+        self.assertEqual(len(unclosed._closing), 1)
+        sessions[1].close()
+        until("the collected session is closed", lambda: not unclosed._closing)
+
     def test_the_interpreter_closes_open_sessions_at_exit(self):
-        identity = os.urandom(16)
-        other = self.python("-c", EXIT_WITHOUT_CLOSE, self.address, identity.hex())
-        session = open_session(self.address, session_id=identity, rank=0, ranks=2)
-        self.addCleanup(close_ignoring_errors, session)
-        session.allreduce(ones())
-        with self.assertRaises(sluice.Closed):  # not Lost, as without a close
-            session.allreduce_async(ones()).wait(DEADLINE_S)
-        self.outputs([other])
+        for last in (KEPT, COLLECTED):
+            with self.subTest(last):
+                identity = os.urandom(16)
+                other = self.python("-W", "ignore", "-c", EXIT_WITHOUT_CLOSE + last, self.address, identity.hex())
+                session = open_session(self.address, session_id=identity, rank=0, ranks=2)
+                self.addCleanup(close_ignoring_errors, session)
+                session.allreduce(ones())
+                with self.assertRaises(sluice.Closed):  # not Lost, as without a close
+                    session.allreduce_async(ones()).wait(DEADLINE_S)
+                self.outputs([other])
 
     def test_the_rank_that_ended_the_session_is_a_number(self):
         first, second = self.pair()

@@ -14,7 +14,7 @@ from typing import Any, Optional, Protocol
 
 import torch
 
-from .session import _close_at_exit
+from .unclosed import close_at_exit
 
 
 class Operation(Protocol):
@@ -152,6 +152,6 @@ class CompletionThreads:
 
 def _stop_at_exit(reference: weakref.ref[Any], completions: CompletionThreads) -> None:
     """Closes the session, which ends all waits, and joins the threads, one of which may itself be closing the session."""
-    _close_at_exit(reference)
+    close_at_exit(reference)
     if os.getpid() == completions._pid:  # a child of fork() has neither the threads nor the owner of their lock
         completions.stop()

@@ -6,7 +6,6 @@ import atexit
 import ctypes
 import functools
 import os
-import sys
 import threading
 import warnings
 import weakref
@@ -19,11 +18,11 @@ from . import _library
 from .buffers import Buffer, check_pair, stream_handle, view
 from .collectives import Collectives, library_op, pointer
 from .errors import Closed, Error, Timeout, error_for_status
-from .finding_reader import FindingReader
 from .findings import OnFinding
 from .options import session_options, stream_options
-from .request import Request
+from .request import FindingReader, Request
 from .stats import Stats, StreamStats, struct_fields
+from .unclosed import close_at_exit, close_collected
 
 _LIST_BYTES = 1 << 16  # of a list of reducers
 
@@ -35,7 +34,7 @@ class Session(Collectives):
     order, and close the session. Any thread may use a session, but the caller must ensure that all ranks issue the
     operations in one order. In a child of fork() all calls raise sluice.Closed.
 
-    Use it as a context manager, or call close()."""
+    Use it as a context manager, or call close(). A session that is collected without it warns, and closes on a thread."""
 
     _handle: Optional[int] = None  # a class attribute, because __del__ reads it even if __init__ failed
     _is_closing = False
@@ -110,7 +109,7 @@ class Session(Collectives):
         self._handle = created.value
         # At exit other threads still run. A thread that the interpreter stops inside a function of torch would abort the
         # process by std::terminate().
-        self._at_exit = functools.partial(_close_at_exit, weakref.ref(self))
+        self._at_exit = functools.partial(close_at_exit, weakref.ref(self))
         atexit.register(self._at_exit)
 
     def allreduce(self, x: Any, op: str = "sum", out: Any = None, *, stream: Any = None, residual: Any = None, name: Optional[str] = None) -> Any:
@@ -300,8 +299,7 @@ class Session(Collectives):
     def __del__(self) -> None:
         if self._handle is not None and not self._is_closing and os.getpid() == self._pid:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
-            with suppress(Error):
-                self.close()
+            close_collected(self)
 
     def __repr__(self) -> str:
         return f"<sluice.Session rank {self.rank} of {self.ranks}>"
@@ -381,18 +379,6 @@ class Session(Collectives):
                 oldest = next(iter(self._open.values()), None)
             if oldest is None or not oldest.done():
                 return
-
-
-def _close_at_exit(reference: weakref.ref[Session]) -> None:
-    """Closes the session. If an exception ends the program, as Ctrl-C does, aborts it first, because the other ranks would
-    wait for operations that never come, and close for theirs."""
-    session = reference()
-    if session is not None:
-        failure = getattr(sys, "last_type", None)
-        if failure is not None and not hasattr(sys, "ps1"):  # an interpreter with a prompt keeps the last error
-            session.abort(f"rank {session.rank} ended with {failure.__name__}")
-        with suppress(Error):
-            session.close()
 
 
 def _text(buffer: ctypes.Array[ctypes.c_char]) -> str:

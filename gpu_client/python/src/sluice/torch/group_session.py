@@ -19,8 +19,8 @@ import torch.distributed as dist
 
 from .. import _library
 from ..errors import Error, System, Unsupported
-from ..finding_reader import FindingReader
 from ..options import session_options, stream_options
+from ..request import FindingReader
 from ..session import Session
 from . import agreement, meeting
 from .device import Device
