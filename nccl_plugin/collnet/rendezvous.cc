@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "config/sizes.h"
 #include "core/bytes.h"
@@ -22,7 +23,7 @@ using transport::tcp::Socket;
 
 constexpr uint32_t kHeaderMagic = 0x41434C53;  // "SLCA"
 constexpr Nanos kHelloTimeout = 5 * kSecond;   // for a connection to identify itself
-constexpr size_t kMaxExtraPending = 64;        // pending beside the nodes; drops the oldest first
+constexpr size_t kMaxExtraPending = 64;        // pending beside the nodes; drops the oldest first, once read
 constexpr size_t kMaxProbes = 64;              // at a time, to save descriptors of the job
 constexpr Nanos kLongestSleep = 100 * kMillisecond;
 constexpr Nanos kLogWaitAfter = kSecond;
@@ -89,7 +90,9 @@ Result<void> Rendezvous::run() {
 }
 
 Result<void> Rendezvous::wait(Nanos until) {
-  std::vector<pollfd> fds = {{.fd = listener_.fd(), .events = POLLIN, .revents = 0}};
+  // While a connection waits for a descriptor, poll() would return at once.
+  const short accepting = std::exchange(lacks_descriptors_, false) ? 0 : POLLIN;
+  std::vector<pollfd> fds = {{.fd = listener_.fd(), .events = accepting, .revents = 0}};
   for (const PendingConnection& p : pending_)
     fds.push_back({.fd = p.socket.fd(), .events = POLLIN, .revents = 0});
   const size_t nodes_begin = fds.size();
@@ -109,8 +112,9 @@ Result<void> Rendezvous::wait(Nanos until) {
                                   " lost: it disconnected before all nodes had connected");
   }
   const Nanos woken = monotonic_now();
-  std::erase_if(pending_, [&](PendingConnection& p) { return read_hello(p, woken); });
   accept_connections(woken);
+  std::erase_if(pending_, [&](PendingConnection& p) { return read_hello(p, woken); });
+  if (pending_.size() >= most_pending()) pending_.pop_front();  // each was read at least once
   return {};
 }
 
@@ -141,12 +145,20 @@ tl::unexpected<Error> Rendezvous::timeout_error(uint32_t rank, const char* text)
                                   config::duration_text(timeouts_.join) + ")");
 }
 
+size_t Rendezvous::most_pending() const noexcept {
+  return nodes_.size() + kMaxExtraPending;
+}
+
+// Further connections wait in the backlog until the first have been read.
 void Rendezvous::accept_connections(Nanos now) {
-  for (;;) {
-    const int fd = ::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
-    if (pending_.size() == nodes_.size() + kMaxExtraPending) pending_.erase(pending_.begin());
-    pending_.push_back({.socket = transport::tcp::Socket(fd), .bytes = {}, .deadline = now + kHelloTimeout});
+  while (pending_.size() < most_pending()) {
+    Socket socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      lacks_descriptors_ = errno == EMFILE || errno == ENFILE;
+      return;
+    }
+    pending_.push_back({.socket = std::move(socket), .bytes = {}, .deadline = now + kHelloTimeout});
   }
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,7 +16,8 @@
 namespace sluice::nccl::collnet {
 
 // Rendezvous accepts connections at the coordinator until every other node has identified itself. Connections
-// of other programs and incomplete messages are dropped. It also encodes the headers of all messages between
+// of other programs and incomplete messages are dropped, and while too many have sent nothing, the oldest of
+// them. It also encodes the headers of all messages between
 // the nodes (protocol.md section 14).
 class Rendezvous {
  public:
@@ -60,6 +62,7 @@ class Rendezvous {
   // node does not answer, and closes it when the node gives up or its process ends.
   [[nodiscard]] Result<void> probe_missing();
   void accept_connections(Nanos now);
+  [[nodiscard]] size_t most_pending() const noexcept;
   // Returns true when the connection is to be removed: it has become a node, or it is invalid.
   [[nodiscard]] bool read_hello(PendingConnection& pending, Nanos now);
   void add_node(uint32_t rank, PendingConnection& pending, Nanos now);
@@ -72,7 +75,8 @@ class Rendezvous {
   const transport::tcp::Socket listener_;
   std::vector<Node> nodes_;
   std::vector<transport::tcp::Socket> probes_;  // by rank; empty before the first probe_missing()
-  std::vector<PendingConnection> pending_;
+  std::deque<PendingConnection> pending_;       // the oldest first
+  bool lacks_descriptors_ = false;
   size_t connected_ = 0;
   uint32_t last_ = 0;  // the node that connected last; 0: the coordinator itself
   Nanos begin_ = 0;

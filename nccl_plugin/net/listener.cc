@@ -91,8 +91,10 @@ Result<void> Listener::read_offers(Nanos now) {
     Socket socket = std::move(connection.socket);
     pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
     if (!is_sender) {
-      info("dropped a connection from %s that did not send the secret of the sender",
-           transport::tcp::peer_name(socket.fd()).c_str());
+      if (!std::exchange(logged_stranger_, true)) {
+        info("dropped connections that did not send the secret of the sender, the first from %s",
+             transport::tcp::peer_name(socket.fd()).c_str());
+      }
       continue;
     }
     if (auto added = add_stream(std::move(socket), offer, now); !added) return added;

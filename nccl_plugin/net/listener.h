@@ -55,6 +55,7 @@ class Listener {
   std::unique_ptr<transport::tcp::TcpContext> context_;
   Nanos deadline_ = 0;  // 0 before the first accept()
   bool logged_exhausted_ = false;
+  bool logged_stranger_ = false;
   std::deque<PendingConnection> pending_;  // have not sent the secret
   // By index, as many as the sender opens; missing streams are not valid.
   std::vector<transport::tcp::Socket> streams_;
