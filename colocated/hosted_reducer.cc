@@ -80,7 +80,7 @@ HostedReducers& hosted_reducers() {
 
 // What the session will reserve. The exact slot size is agreed on later; it changes the sum by less than 2 %.
 uint64_t bytes_for(const LocalReducerRequest& request) {
-  if (request.ranks == 0) return 0;
+  if (!request.holds_memory || request.ranks == 0) return 0;
   const uint32_t slot_bytes = request.slot_bytes != 0
                                   ? request.slot_bytes
                                   : std::min(wire::slot_bytes_for(request.ranks, 1), request.window_bytes);
@@ -92,12 +92,12 @@ uint64_t bytes_for(const LocalReducerRequest& request) {
 // Constructed with the lock of HostedReducers.
 class Place final : public LocalReducer {
  public:
-  Place(HostedReducers& all, std::shared_ptr<HostedReducer> hosted, const SessionId& session, uint64_t bytes,
-        uint64_t limit)
-      : all_(all), hosted_(std::move(hosted)), session_(session), limit_(limit), bytes_(bytes) {
+  Place(HostedReducers& all, std::shared_ptr<HostedReducer> hosted, const LocalReducerRequest& request,
+        uint64_t bytes, uint64_t limit)
+      : all_(all), hosted_(std::move(hosted)), session_(request.session), limit_(limit), bytes_(bytes) {
     hosted_->sessions.insert(session_);
     all_.reserved += bytes_;
-    hosted_->reducer->expect_session(session_);
+    hosted_->reducer->expect_session(session_, request.ranks);
   }
   ~Place() override {
     const Nanos deadline = monotonic_now() + kLastWords;
@@ -164,7 +164,7 @@ Result<std::unique_ptr<LocalReducer>> find_or_start(const LocalReducerRequest& r
   std::erase_if(reducers.all, [](const auto& hosted) { return hosted.expired(); });
   for (const auto& known : reducers.all) {
     if (const auto hosted = known.lock(); hosted && hosted->can_serve(request))
-      return std::make_unique<Place>(reducers, hosted, request.session, bytes, limit);
+      return std::make_unique<Place>(reducers, hosted, request, bytes, limit);
   }
   auto started = reducer::Reducer::start(reducer_options(request, options));
   // The last session's reducer may still be closing a port that was asked for.
@@ -182,7 +182,7 @@ Result<std::unique_ptr<LocalReducer>> find_or_start(const LocalReducerRequest& r
                                                               .tls = request.tls,
                                                               .reducer = std::move(*started)});
   reducers.all.push_back(hosted);
-  return std::make_unique<Place>(reducers, std::move(hosted), request.session, bytes, limit);
+  return std::make_unique<Place>(reducers, std::move(hosted), request, bytes, limit);
 }
 
 }  // namespace

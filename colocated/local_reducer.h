@@ -39,8 +39,9 @@ struct LocalReducerRequest {
   std::string job;
   std::optional<wire::Digest> token;
   bool tls = false;  // with the token
-  // Of the session, for the memory that it needs. Without ranks the place holds none until reserve().
+  // Of the session: for the connections that it may have, and the memory that it needs.
   uint32_t ranks = 0;
+  bool holds_memory = true;  // otherwise none until reserve()
   uint32_t window_bytes = 2 * kMiB;
   uint32_t slot_bytes = 0;  // 0: the default for so many ranks
   uint64_t link_rate = 0;   // bits/s; 0: the interface's speed

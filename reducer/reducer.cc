@@ -213,8 +213,8 @@ class RunningReducer final : public Reducer {
 
   uint16_t port() const noexcept override { return port_; }
   uint64_t id() const noexcept override { return control_loop_.id(); }
-  void expect_session(const SessionId& session) override {
-    control_loop_.admission().expect_session(session);
+  void expect_session(const SessionId& session, uint32_t ranks) override {
+    control_loop_.admission().expect_session(session, ranks);
   }
   void forget_session(const SessionId& session) noexcept override {
     control_loop_.admission().forget_session(session);

@@ -57,7 +57,10 @@ struct ReducerOptions : ReloadableOptions {
   uint32_t max_slot_bytes = kMiB;         // largest slot that a session may request
   uint32_t lanes_per_session = 2;         // lane connections offered to a rank, at most `lanes`
   uint32_t max_connections = 16384;       // handshakes and control connections; more are closed and counted
-  bool tenant_is_job = false;             // the job is the tenant, whatever tenant the client names
+  // Of these, connections that have proved nothing yet: the oldest is closed for a newer one. A job's ranks
+  // come at once, and wait in the handshake for the answers of all reducers.
+  uint32_t max_unproved_connections = 4096;
+  bool tenant_is_job = false;  // the job is the tenant, whatever tenant the client names
   // Workers prove the token of their job, derived from a key in this file, or `token`. Without both there is
   // no authentication, which a non-loopback address needs unless `insecure` or `only_expected_sessions` is
   // set. reconfigure() reads it again for later connections.
@@ -143,8 +146,8 @@ class Reducer {
   [[nodiscard]] virtual uint64_t id() const noexcept = 0;
 
   // With only_expected_sessions: names a session that may connect from now on, or ends that. Connections that
-  // exist stay. Any thread.
-  virtual void expect_session(const SessionId& session) = 0;
+  // exist stay. The ranks of all these sessions determine how many connections there may be. Any thread.
+  virtual void expect_session(const SessionId& session, uint32_t ranks) = 0;
   virtual void forget_session(const SessionId& session) noexcept = 0;
   // With `hosted`, before forget_session(): the rank that has this reducer needs it no more. Ranks that wait
   // here for the others of the session are refused. True while some ranks may not have learned why the

@@ -164,9 +164,8 @@ std::string address_of_host(const config::Endpoint& rendezvous) {
 // Its place holds no memory yet: it depends on the hosts which sessions will need how much.
 Result<std::unique_ptr<colocated::LocalReducer>> start_reducer(const engine::JoinOptions& options,
                                                                uint16_t port) {
-  engine::Identity identity = options.identity;
-  identity.ranks = 0;
-  return engine::start_local_reducer(options, identity, address_of_host(options.colocation.rendezvous), port);
+  return engine::start_local_reducer(options, options.identity,
+                                     address_of_host(options.colocation.rendezvous), port, false);
 }
 
 // The reducer with the least id. Nothing if a reducer does not know GATHER, or scans the contributions of

@@ -45,14 +45,21 @@ Result<std::optional<Credential>> AdmissionPolicy::credential_of(const wire::Hel
                                           "SLUICE_KEY_FILE, SLUICE_TOKEN_FILE and SLUICE_JOB");
 }
 
-void AdmissionPolicy::expect_session(const SessionId& session) {
+void AdmissionPolicy::expect_session(const SessionId& session, uint32_t ranks) {
   const std::lock_guard lock(mutex_);
-  expected_.insert(session);
+  expected_.insert_or_assign(session, ranks);
 }
 
 void AdmissionPolicy::forget_session(const SessionId& session) noexcept {
   const std::lock_guard lock(mutex_);
   expected_.erase(session);
+}
+
+size_t AdmissionPolicy::expected_ranks() const {
+  const std::lock_guard lock(mutex_);
+  size_t ranks = 0;
+  for (const auto& [session, of_session] : expected_) ranks += of_session;
+  return ranks;
 }
 
 }  // namespace sluice::reducer

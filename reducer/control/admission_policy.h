@@ -2,12 +2,12 @@
 // of one job, or of expected sessions only.
 //
 // A refused client costs no more than its connection, since the check precedes WELCOME and every reservation.
-// expect_session() and forget_session(): any thread. The other functions: control thread.
+// expect_session(), forget_session() and expected_ranks(): any thread. The other functions: control thread.
 #pragma once
 
+#include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,8 +42,10 @@ class AdmissionPolicy {
   // For connections from now on.
   void replace_keys(std::vector<config::Secret> keys) { keys_ = std::move(keys); }
 
-  void expect_session(const SessionId& session);
+  void expect_session(const SessionId& session, uint32_t ranks);
   void forget_session(const SessionId& session) noexcept;
+  // Of all expected sessions.
+  [[nodiscard]] size_t expected_ranks() const;
 
  private:
   std::vector<config::Secret> keys_;
@@ -51,7 +53,7 @@ class AdmissionPolicy {
   const std::optional<std::string> job_;  // the only one that is served
   const bool only_expected_sessions_;
   mutable std::mutex mutex_;
-  std::set<SessionId> expected_;  // guarded by mutex_
+  std::map<SessionId, uint32_t> expected_;  // ranks by session; guarded by mutex_
 };
 
 }  // namespace sluice::reducer

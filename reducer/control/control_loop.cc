@@ -165,7 +165,7 @@ void ControlLoop::tick() {
   process_lane_events();
   gathers_.tick(now_);
   for (const auto& connection : connections_) connection->check_deadline(now_);
-  std::erase_if(connections_, [](const auto& c) { return c->is_closed(); });
+  forget_closed();
   sessions_.outcomes().remove_expired(now_);
   sessions_.begin_ticks();
   serve_sessions();
@@ -286,7 +286,7 @@ void ControlLoop::close_if_empty() {
   for (const auto& connection : connections_) {
     if (!connection->is_finishing()) connection->close(Errc::kShutdown);
   }
-  std::erase_if(connections_, [](const auto& c) { return c->is_closed(); });
+  forget_closed();
   if (connections_.empty()) tick_timer_.cancel();  // otherwise the last tick ends the loop
 }
 

@@ -25,6 +25,7 @@
 #include "reducer/control/audit_log.h"
 #include "reducer/control/connection/connection.h"
 #include "reducer/control/connection/queue_pair_factory.h"
+#include "reducer/control/connection/unproved_connections.h"
 #include "reducer/control/control_counters.h"
 #include "reducer/control/descriptor_reserve.h"
 #include "reducer/control/gather_registry.h"
@@ -101,7 +102,15 @@ class ControlLoop {
   [[nodiscard]] ControlCounters& counters() noexcept { return counters_; }
   [[nodiscard]] const std::vector<std::unique_ptr<LaneThread>>& lanes() const noexcept { return lanes_; }
   [[nodiscard]] uint32_t lane_count() const noexcept { return static_cast<uint32_t>(lanes_.size()); }
-  [[nodiscard]] size_t connection_count() const noexcept { return connections_.size(); }
+  // In the handshake and control connections.
+  [[nodiscard]] size_t connection_count() const noexcept { return connections_.size() - closed_; }
+  struct ConnectionLimits {
+    size_t all = 0;       // of connection_count()
+    size_t unproved = 0;  // of these, how many may have proved nothing
+  };
+  [[nodiscard]] ConnectionLimits connection_limits() const;
+  [[nodiscard]] UnprovedConnections& unproved() noexcept { return unproved_; }
+  void note_closed() noexcept { ++closed_; }
   // As JSON, with the keys of docs/guides/operate.md.
   [[nodiscard]] std::string status_json();
   static uint64_t random64();
@@ -124,8 +133,12 @@ class ControlLoop {
   void run();
   void accept();
   void retry_accept();
-  void on_accept_failed(const boost::system::error_code& error);
+  // True if it has made room, so that accepting may go on at once.
+  [[nodiscard]] bool on_accept_failed(const boost::system::error_code& error);
   void on_accepted(asio::ip::tcp::socket socket);
+  // Ends an unproved connection for a newer one; `why` it cannot have both.
+  void displace(const std::shared_ptr<Connection>& connection, const std::string& why);
+  void forget_closed();
   void schedule_tick();
   void tick();
   void handle_stall(Nanos time);
@@ -175,6 +188,10 @@ class ControlLoop {
   std::thread thread_;
 
   std::unordered_set<std::shared_ptr<Connection>> connections_;
+  size_t closed_ = 0;  // of them, until the next tick
+  UnprovedConnections unproved_;
+  uint64_t displaced_ = 0;  // since the last line about them
+  Nanos displaced_logged_at_ = 0;
   SessionRegistry sessions_;
   bool serves_sessions_ = false;  // a posted handler goes on with it
   GatherRegistry gathers_;

@@ -1,4 +1,5 @@
 // ControlLoop's accepting of connections, and what it does without free file descriptors.
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -12,6 +13,13 @@ namespace {
 
 constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
 constexpr Nanos kAcceptLogInterval = 10 * kSecond;
+constexpr Nanos kDisplacedLogInterval = 60 * kSecond;
+
+// A reducer in a worker's process uses descriptors of the job. A rank has a control connection, one in which
+// ranks meet, and lane connections in the handshake; each may come again while the broken one is still there.
+constexpr size_t kConnectionsOfRank = 4;
+constexpr size_t kUnprovedOfRank = 2;
+constexpr size_t kSpareConnections = 32;
 
 }  // namespace
 
@@ -22,7 +30,9 @@ void ControlLoop::accept() {
       run_logged([&] { on_accepted(std::move(socket)); });
       return accept();
     }
-    run_logged([&] { on_accept_failed(error); });
+    bool has_room = false;
+    run_logged([&] { has_room = on_accept_failed(error); });
+    if (has_room) return accept();
     retry_accept();
   });
 }
@@ -37,32 +47,74 @@ void ControlLoop::retry_accept() {
   });
 }
 
-void ControlLoop::on_accept_failed(const boost::system::error_code& error) {
+bool ControlLoop::on_accept_failed(const boost::system::error_code& error) {
+  now_ = monotonic_now();
   const bool exhausted = error == boost::system::errc::too_many_files_open ||
                          error == boost::system::errc::too_many_files_open_in_system;
   const std::string cause =
       exhausted ? "the reducer has no free file descriptor; raise its limit (LimitNOFILE, ulimit -n)"
                 : "accept failed: " + error.message();
   if (exhausted) {
+    if (const auto silent = unproved_.oldest_silent()) {
+      displace(silent, cause);
+      return true;
+    }
     const size_t refused = descriptors_.refuse_waiting(acceptor_.native_handle(), cause);
     counters_.accepted += refused;
     for (size_t i = 0; i < refused; ++i) count_reason(counters_.refused, Errc::kTooMany);
   }
-  now_ = monotonic_now();
-  if (accept_failure_logged_at_ != 0 && now_ - accept_failure_logged_at_ < kAcceptLogInterval) return;
+  if (accept_failure_logged_at_ != 0 && now_ - accept_failure_logged_at_ < kAcceptLogInterval) return false;
   accept_failure_logged_at_ = now_;
   log_.error("connections on the data port are refused: " + cause);
+  return false;
+}
+
+ControlLoop::ConnectionLimits ControlLoop::connection_limits() const {
+  ConnectionLimits limits{.all = options_.max_connections, .unproved = options_.max_unproved_connections};
+  if (options_.only_expected_sessions) {
+    const size_t ranks = admission_.expected_ranks();
+    limits.all = std::min(limits.all, kSpareConnections + kConnectionsOfRank * ranks);
+    limits.unproved = std::min(limits.unproved, kSpareConnections + kUnprovedOfRank * ranks);
+  }
+  limits.unproved = std::min(limits.unproved, limits.all);
+  return limits;
+}
+
+void ControlLoop::displace(const std::shared_ptr<Connection>& connection, const std::string& why) {
+  ++displaced_;
+  if (displaced_logged_at_ == 0 || now_ - displaced_logged_at_ >= kDisplacedLogInterval) {
+    displaced_logged_at_ = now_;
+    const uint64_t count = std::exchange(displaced_, 0);
+    log_.warn("closed " + std::to_string(count) + (count == 1 ? " connection" : " connections") +
+              " that had proved nothing for newer ones, the last from " + connection->peer() + ": " + why);
+  }
+  connection->displace("closed for a newer connection, since it has proved nothing yet: " + why);
+  connections_.erase(connection);
+  --closed_;
+}
+
+void ControlLoop::forget_closed() {
+  std::erase_if(connections_, [](const auto& c) { return c->is_closed(); });
+  closed_ = 0;
 }
 
 void ControlLoop::on_accepted(asio::ip::tcp::socket socket) {
   now_ = monotonic_now();
   ++counters_.accepted;
-  if (connections_.size() >= options_.max_connections) {
-    count_reason(counters_.refused, Errc::kTooMany);
-    descriptors_.refuse(transport::tcp::Socket(socket.release()),
-                        "the reducer serves its maximum of " + std::to_string(options_.max_connections) +
-                            " connections in the handshake and control connections");
-    return;
+  const ConnectionLimits limits = connection_limits();
+  while (unproved_.size() >= limits.unproved && unproved_.size() > 0) {
+    displace(unproved_.first_to_go(),
+             "the reducer serves at most " + std::to_string(limits.unproved) + " of them");
+  }
+  if (connection_count() >= limits.all) {
+    const std::string cause = "the reducer serves its maximum of " + std::to_string(limits.all) +
+                              " connections in the handshake and control connections";
+    if (const auto silent = unproved_.oldest_silent()) {
+      displace(silent, cause);
+    } else {
+      count_reason(counters_.refused, Errc::kTooMany);
+      return descriptors_.refuse(transport::tcp::Socket(socket.release()), cause);
+    }
   }
   boost::system::error_code ignored;
   socket.set_option(asio::ip::tcp::no_delay(true), ignored);

@@ -299,7 +299,12 @@ std::string ControlLoop::status_json() {
   j["data"]["lost_packets_in"] = counters.lost_packets_in;
   j["closed"] = closed;    // connections, by reason
   j["refused"] = refused;  // joins, by reason
-  j["connections"] = {{"accepted", counters.accepted}, {"open", loop.connection_count()}};
+  const ControlLoop::ConnectionLimits limits = loop.connection_limits();
+  j["connections"] = {{"accepted", counters.accepted},
+                      {"open", loop.connection_count()},
+                      {"limit", limits.all},
+                      {"unproved", loop.unproved().size()},
+                      {"unproved_limit", limits.unproved}};
   j["tls"] = {{"agreed", counters.tls_agreed}, {"failed", counters.tls_failed}};
   j["rdma"] = {{"rails", loop.rdma().rails.names},
                {"why_none", loop.rdma().unavailable_reason},

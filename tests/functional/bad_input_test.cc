@@ -318,8 +318,13 @@ TEST_F(ConnectionLimit, IsToldToClientsBeyondIt) {
   options.max_connections = 2;
   start(options);
   std::vector<ScriptedConnection> served, refused;
-  for (int i = 0; i < 2; ++i) served.emplace_back(port());
-  ASSERT_TRUE(eventually([](const nlohmann::json& j) { return j["connections"]["open"] == 2; }));
+  for (uint32_t rank = 0; rank < 2; ++rank) {  // they wait for a third rank
+    served.emplace_back(port()).handshake({.purpose = wire::Purpose::kGather, .rank = rank, .ranks = 3});
+    served.back().send(wire::Gather{.round = 1, .timeout_ms = 20'000, .data = {}, .mac = {}});
+  }
+  ASSERT_TRUE(eventually([](const nlohmann::json& j) {
+    return j["connections"]["open"] == 2 && j["connections"]["unproved"] == 0;
+  }));
   for (int i = 0; i < 40; ++i) refused.emplace_back(port());
   const auto first = refused.front().expect<wire::Refused>();
   EXPECT_EQ(first.code, Errc::kTooMany);

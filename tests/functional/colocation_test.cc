@@ -1,5 +1,6 @@
 // Sessions with co-located reducers: ranks in this process, each with its own reducer, over loopback.
 #include <arpa/inet.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <deque>
 #include <latch>
 #include <mutex>
 #include <string>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "tests/functional/colocation_test_bed.h"
+#include "transport/tcp/connect.h"
 
 namespace sluice::test {
 namespace {
@@ -39,6 +42,28 @@ TEST_F(ColocationTest, NeedsNoPoolForAnyNumberOfRanks) {
     expect_sums(ranks);
     ++tag;
   }
+}
+
+// They come as fast as they can to the port where the ranks meet, and stay.
+TEST_F(ColocationTest, SumsWhileStrangersConnect) {
+  mode = ColocationMode::kAuto;
+  std::atomic<bool> done{false};
+  std::thread strangers([&] {
+    std::deque<transport::tcp::Socket> kept;
+    while (!done) {
+      auto socket = transport::tcp::connect_to("127.0.0.1", rendezvous.number(), {},
+                                               monotonic_now() + 100 * kMillisecond);
+      if (socket) kept.push_back(std::move(*socket));
+      if (kept.size() > 100) kept.pop_front();
+      ::poll(nullptr, 0, 2);
+    }
+  });
+  for (const uint32_t ranks : {2U, 5U}) {
+    expect_sums(ranks);
+    ++tag;
+  }
+  done = true;
+  strangers.join();
 }
 
 TEST_F(ColocationTest, ProvesTheTokenOfTheJob) {

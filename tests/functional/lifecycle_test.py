@@ -129,17 +129,21 @@ class ReducerLifecycleTest(SluiceTest):
         pid = reducer.process.pid
         soft = resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
         self.assertEqual(soft, hard, "the reducer raises its soft limit")
+        used = len(os.listdir(f"/proc/{pid}/fd"))
         with contextlib.ExitStack() as idle:
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")) + 4, hard))
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 4, hard))
 
             def is_exhausted():
                 idle.enter_context(socket.create_connection(address.split(":")))
                 return "no free file descriptor" in reducer.stderr()
 
             until("the reducer has no descriptor left", is_exhausted)
-            for _ in range(20):  # more than its reserve
-                self.expect_error(69, "the reducer has no free file descriptor; raise its limit", "status", "--reducers", address)
-            self.assertLess(reducer.stderr().count("level=error"), 20, "logged at a bounded rate")
+            self.assertEqual(self.start("status", "--reducers", address).wait(), 0, "connections that prove nothing make room")
+        until("they are closed", lambda: len(os.listdir(f"/proc/{pid}/fd")) <= used)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, hard))
+        for _ in range(20):  # more than its reserve
+            self.expect_error(69, "the reducer has no free file descriptor; raise its limit", "status", "--reducers", address)
+        self.assertLess(reducer.stderr().count("level=error"), 20, "logged at a bounded rate")
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
         until("the reducer serves again", lambda: self.start("status", "--reducers", address).wait() == 0)
         self.assertGreaterEqual(self.status(address)["refused"]["too_many"], 20)

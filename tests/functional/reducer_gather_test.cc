@@ -225,7 +225,7 @@ class HostedGather : public GatherTest {
     options.hosted = true;
     options.only_expected_sessions = true;
     start(options);
-    reducer->expect_session(session_id(1));
+    reducer->expect_session(session_id(1), 4);
   }
 };
 
@@ -247,7 +247,7 @@ TEST_F(HostedGather, TellsRanksThatComeLaterWhyTheSessionWasRefused) {
   }
   EXPECT_TRUE(eventually([&](const nlohmann::json&) { return !reducer->end_meeting(session_id(1)); }));
   reducer->forget_session(session_id(1));
-  reducer->expect_session(session_id(1));
+  reducer->expect_session(session_id(1), 4);
   auto again = send(0, 2, {2});
   auto peer = send(1, 2, {3});
   EXPECT_EQ(receive(peer, 2), (std::vector<std::vector<uint8_t>>{{2}, {3}}));

@@ -47,7 +47,7 @@ class ReducerHosted : public ReducerTest {
 
   void SetUp() override {
     start(hosted_options());
-    reducer->expect_session(session_id(1));
+    reducer->expect_session(session_id(1), 4);
   }
   // The expected session works, whatever happened before.
   void TearDown() override {
@@ -137,7 +137,7 @@ TEST_F(ReducerHosted, ProvesTheTokenToItsClients) {
 }
 
 TEST_F(ReducerHosted, AForgottenSessionMayFinishButNotBegin) {
-  reducer->expect_session(session_id(3));
+  reducer->expect_session(session_id(3), 4);
   auto running = start_session(port(), own(3));
   reducer->forget_session(session_id(3));
   EXPECT_EQ(refusal_of({.session = session_id(3), .job = "own"}).code, Errc::kUnknownSession);
@@ -167,7 +167,7 @@ TEST_F(ReducerHosted, StartsAndStopsManyTimesAndLeavesNothingBehind) {
   const auto cycle = [this](int number) {
     reducer.reset();
     start(hosted_options());
-    reducer->expect_session(session_id(1));
+    reducer->expect_session(session_id(1), 4);
     if (number % 4 == 0) return;
     auto ranks = start_session(port(), own(1));
     expect_sums(ranks, 0);
@@ -230,7 +230,7 @@ TEST_F(ReducerHosted, LogsWarningsOnly) {
     // Not that the process was stopped.
     if (level == log::Level::kWarn && line.find("session") != line.npos) hosted_warning = line;
   });
-  reducer->expect_session(session_id(4));
+  reducer->expect_session(session_id(4), 4);
   auto ranks = start_session(port(), own(4));
   ranks[0].control.close();
   EXPECT_EQ(ranks[1].control.expect<wire::Abort>().code, Errc::kPeerLost);

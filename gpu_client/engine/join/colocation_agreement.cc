@@ -271,7 +271,8 @@ class Negotiation {
 
 Result<std::unique_ptr<colocated::LocalReducer>> start_local_reducer(const JoinOptions& options,
                                                                      const Identity& identity,
-                                                                     const std::string& host, uint16_t port) {
+                                                                     const std::string& host, uint16_t port,
+                                                                     bool holds_memory) {
   const ColocationOptions& colocation = options.colocation;
   if (!colocation.start_reducer) return fail(Errc::kUnsupported, "this program cannot host a reducer");
   if (identity.tls && (!identity.token || identity.tls->context->has_ca()))
@@ -283,6 +284,7 @@ Result<std::unique_ptr<colocated::LocalReducer>> start_local_reducer(const JoinO
                                    .token = identity.token,
                                    .tls = identity.tls != nullptr,
                                    .ranks = identity.ranks,
+                                   .holds_memory = holds_memory,
                                    .window_bytes = options.window_bytes,
                                    .slot_bytes = options.slot_bytes,
                                    .link_rate = colocation.link_rate,

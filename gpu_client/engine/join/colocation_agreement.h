@@ -39,12 +39,13 @@ struct PeerInfo {
 [[nodiscard]] bool needs_colocation_agreement(const JoinOptions& options, std::span<const Handshake> pool);
 
 // Starts this process's reducer for the session of `identity`. The window and the slot size in `options` say
-// how much memory the session needs. Errors: kUnsupported, also for TLS without a token; those of the
-// factory.
+// how much memory the session needs, which its place holds at once, or only after reserve(). Errors:
+// kUnsupported, also for TLS without a token; those of the factory.
 [[nodiscard]] Result<std::unique_ptr<colocated::LocalReducer>> start_local_reducer(const JoinOptions& options,
                                                                                    const Identity& identity,
                                                                                    const std::string& host,
-                                                                                   uint16_t port);
+                                                                                   uint16_t port,
+                                                                                   bool holds_memory = true);
 
 // The rates to use in place of unknown ones: the lowest known rate, or 1 Gbit/s where none is known.
 [[nodiscard]] std::vector<uint64_t> assume_worker_rates(std::span<const PeerInfo> ranks);

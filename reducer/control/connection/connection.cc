@@ -1,5 +1,7 @@
 #include "reducer/control/connection/connection.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -11,6 +13,11 @@ namespace sluice::reducer {
 
 Connection::Connection(ControlLoop& loop, asio::ip::tcp::socket socket, std::string peer)
     : FrameConnection(loop, std::move(socket), std::move(peer)) {}
+
+void Connection::start() {
+  unproved_number_ = loop_.unproved().add(shared_self());
+  FrameConnection::start();
+}
 
 void Connection::bind(Session& session, uint32_t rank, uint32_t handle) {
   session_ = &session;
@@ -28,6 +35,15 @@ void Connection::refuse(const Error& error, uint32_t rank) {
   loop_.record_refusal(hello_.session, rank, error.code, error.text + " (from " + peer() + ")");
   send(wire::Refused{{.code = error.code, .rank = rank, .text = error.text}});
   finish();
+}
+
+void Connection::displace(const std::string& why) {
+  if (is_open() && state_ != State::kSecuring && !socket().has_tls() && !has_unwritten_frames()) {
+    const std::vector<std::byte> frame = wire::encode_message(
+        wire::Refused{{.code = Errc::kTooMany, .rank = wire::kNoRank, .text = why}}, handle());
+    static_cast<void>(::send(socket().fd(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+  }
+  close(Errc::kTooMany);
 }
 
 void Connection::report_unauthenticated(const std::string& why) {
@@ -66,11 +82,13 @@ void Connection::check_deadline(Nanos now) {
 }
 
 void Connection::on_finishing() noexcept {
+  loop_.unproved().set_greeted(unproved_number_, false);
   drop_pair();
   session_ = nullptr;
 }
 
 void Connection::on_closing() noexcept {
+  loop_.unproved().remove(unproved_number_);
   drop_pair();
 }
 

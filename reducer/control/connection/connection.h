@@ -27,6 +27,8 @@ class Connection final : public FrameConnection {
  public:
   Connection(ControlLoop& loop, asio::ip::tcp::socket socket, std::string peer);
 
+  // Starts reading, as one of the unproved connections.
+  void start();
   // Sends REFUSED with this error, then finishes.
   void refuse(const Error& error, uint32_t rank = wire::kNoRank);
   // A newer connection replaces this one: closes at once without notifying the session.
@@ -37,6 +39,8 @@ class Connection final : public FrameConnection {
   void abort_gather(const Error& why, uint32_t rank);
   // With whom the client has finished a round; null: with nobody yet.
   [[nodiscard]] const std::shared_ptr<GatherGroup>& gather_group() const noexcept { return gather_group_; }
+  // Closes at once for a newer connection, since the client has proved nothing yet. It may still read `why`.
+  void displace(const std::string& why);
   // From now on messages go to `session`, as those of `rank`.
   void bind(Session& session, uint32_t rank, uint32_t handle);
   // Closes the connection if its deadline has passed. Called every tick.
@@ -86,7 +90,8 @@ class Connection final : public FrameConnection {
   [[nodiscard]] bool accept_query();
   // The session that an ATTACH names; null after a refusal.
   [[nodiscard]] Session* find_session_of_attach(wire::Attach& attach);
-  [[nodiscard]] bool has_valid_proof(const wire::Mac& mac, uint64_t view_hash) const;
+  // Whether the mac is valid. From then on the connection is none of the unproved ones.
+  [[nodiscard]] bool accept_proof(const wire::Mac& mac, uint64_t view_hash);
   [[nodiscard]] Error wrong_token() const;
   void hand_over_to_lane();
 
@@ -100,6 +105,7 @@ class Connection final : public FrameConnection {
   void refuse_tcp(const std::string& reason);
 
   State state_ = State::kHello;
+  uint64_t unproved_number_ = 0;
   wire::Hello hello_;
   wire::Welcome welcome_;
   std::optional<Credential> credential_;  // of the client; nothing: no authentication

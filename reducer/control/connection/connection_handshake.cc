@@ -39,6 +39,7 @@ void Connection::on_hello() {
         hello_.rank);
   }
   state_ = offers_tls && loop_.tls() != nullptr ? State::kSecuring : State::kRequest;
+  loop_.unproved().set_greeted(unproved_number_, true);
   send(welcome_);
 }
 
@@ -68,9 +69,12 @@ void Connection::start_tls() {
   });
 }
 
-bool Connection::has_valid_proof(const wire::Mac& mac, uint64_t view_hash) const {
-  return !credential_ ||
-         wire::equal_digests(mac, wire::client_proof(credential_->token, hello_, welcome_, view_hash));
+bool Connection::accept_proof(const wire::Mac& mac, uint64_t view_hash) {
+  const bool is_valid =
+      !credential_ ||
+      wire::equal_digests(mac, wire::client_proof(credential_->token, hello_, welcome_, view_hash));
+  if (is_valid) loop_.unproved().remove(unproved_number_);
+  return is_valid;
 }
 
 Error Connection::wrong_token() const {
@@ -80,7 +84,7 @@ Error Connection::wrong_token() const {
 void Connection::on_join() {
   wire::Join join;
   if (!decode_or_close(join)) return;
-  if (!has_valid_proof(join.mac, join.view_hash)) return refuse(wrong_token(), hello_.rank);
+  if (!accept_proof(join.mac, join.view_hash)) return refuse(wrong_token(), hello_.rank);
   limit_each_frame();
   state_ = State::kControl;
   loop_.join(*this, hello_, join);
@@ -91,7 +95,7 @@ template <typename Query>
 bool Connection::accept_query() {
   Query query;
   if (!decode_or_close(query)) return false;
-  if (has_valid_proof(query.mac, 0)) return true;
+  if (accept_proof(query.mac, 0)) return true;
   refuse(wrong_token());
   return false;
 }
@@ -151,7 +155,7 @@ void Connection::on_gather() {
   }
   wire::Gather gather;
   if (!decode_or_close(gather)) return;
-  if (!has_valid_proof(gather.mac, 0)) return refuse(wrong_token(), hello_.rank);
+  if (!accept_proof(gather.mac, 0)) return refuse(wrong_token(), hello_.rank);
   if (loop_.is_draining())
     return refuse({Errc::kDraining, "reducer is draining and accepts no new sessions"}, hello_.rank);
   if (Session* const session = loop_.sessions().find(hello_.session);
@@ -187,7 +191,7 @@ void Connection::abort_gather(const Error& why, uint32_t rank) {
 
 Session* Connection::find_session_of_attach(wire::Attach& attach) {
   if (!decode_or_close(attach)) return nullptr;
-  if (!has_valid_proof(attach.mac, attach.view_hash)) {
+  if (!accept_proof(attach.mac, attach.view_hash)) {
     const char* const kind = hello_.purpose == wire::Purpose::kLane ? "lane" : "control";
     refuse({Errc::kUnauthenticated, std::string("wrong or missing token on a ") + kind + " connection"},
            hello_.rank);

@@ -30,6 +30,7 @@ void FrameConnection::close(Errc reason) {
   phase_ = Phase::kClosed;
   on_closing();
   socket_.close();
+  loop_.note_closed();
   count_reason(loop_.counters().closed, was_finishing ? Errc::kClosed : reason);
   if (!was_finishing) on_closed(reason);
 }
@@ -44,6 +45,7 @@ void FrameConnection::finish() {
 
 transport::tcp::Socket FrameConnection::release_socket() {
   phase_ = Phase::kClosed;
+  loop_.note_closed();
   return socket_.release();
 }
 
