@@ -13,9 +13,28 @@ ordered_json parse_ordered_json(std::string_view text) {
   return ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-json parse_limited_json(std::string_view text) {
-  constexpr int kMaxDepth = 16;
-  return parse_json(text, [](int depth, json::parse_event_t, json&) { return depth < kMaxDepth; });
+std::string json_excess(std::string_view text, size_t max_values) {
+  constexpr size_t kMaxDepth = 16;
+  size_t depth = 0, values = 1;
+  bool is_in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') is_in_string = !is_in_string;
+    if (is_in_string) {
+      i += c == '\\' ? 1 : 0;
+      continue;
+    }
+    const bool opens = c == '[' || c == '{';
+    if (opens && ++depth > kMaxDepth) return "is nested deeper than " + std::to_string(kMaxDepth) + " levels";
+    if ((c == ']' || c == '}') && depth > 0) --depth;
+    if ((opens || c == ',') && ++values > max_values)
+      return "has more than " + std::to_string(max_values) + " values";
+  }
+  return {};
+}
+
+json parse_limited_json(std::string_view text, size_t max_values) {
+  return json_excess(text, max_values).empty() ? parse_json(text) : json(json::value_t::discarded);
 }
 
 std::string json_text(const json& value, int indent) {

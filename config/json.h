@@ -1,6 +1,7 @@
 // Reads and writes JSON. The parser and the printer take seconds to compile, so json.cc alone contains them.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -13,9 +14,11 @@ namespace sluice::config {
                                         const nlohmann::json::parser_callback_t& keep = nullptr);
 // Keeps the order of the keys.
 [[nodiscard]] nlohmann::ordered_json parse_ordered_json(std::string_view text);
-// For JSON of a peer: leaves out what is nested deeper than in any message, because printing "[[[[..." would
-// need the stack for each level.
-[[nodiscard]] nlohmann::json parse_limited_json(std::string_view text);
+// Why a text would take much more memory than its own once parsed, or the stack once printed: "is nested
+// deeper than 16 levels", "has more than 100 values". Empty: it does not. Looks at brackets and commas only.
+[[nodiscard]] std::string json_excess(std::string_view text, size_t max_values);
+// For JSON of a peer: discarded also if json_excess() says why.
+[[nodiscard]] nlohmann::json parse_limited_json(std::string_view text, size_t max_values = SIZE_MAX);
 
 // In one line, or with `indent` spaces for each level. Invalid UTF-8 is replaced.
 [[nodiscard]] std::string json_text(const nlohmann::json& value, int indent = -1);

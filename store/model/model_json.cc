@@ -148,7 +148,9 @@ Result<ModelSpec> parse_model(std::string_view text) {
     return invalid("the model has " + std::to_string(text.size()) + " bytes of JSON; expected at most " +
                    std::to_string(kMaxModelText));
   }
-  const Json json = config::parse_limited_json(text);
+  if (const std::string excess = config::json_excess(text, kMaxModelValues); !excess.empty())
+    return invalid("the model " + excess);
+  const Json json = config::parse_json(text);
   if (json.is_discarded()) return invalid("the model is not valid JSON: " + config::in_quotes(text));
   ModelSpec spec;
   ObjectReader reader(json, "");

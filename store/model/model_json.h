@@ -17,7 +17,9 @@
 
 namespace sluice::store {
 
-inline constexpr size_t kMaxModelText = size_t{32} << 20;
+// The longest text of a model, and the most values that it has.
+inline constexpr size_t kMaxModelText = size_t{8} << 20;
+inline constexpr size_t kMaxModelValues = kMaxTensors * (kMaxDimensions + 4) + 100;
 
 // A valid specification, or an error that names the field, its value and what is expected.
 [[nodiscard]] Result<ModelSpec> parse_model(std::string_view text);

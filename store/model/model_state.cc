@@ -45,7 +45,10 @@ Result<ShardOwner> read_owner(const Json& json) {
 }  // namespace
 
 Result<ModelState> parse_model_state(std::string_view text) {
-  const Json json = config::parse_limited_json(text);
+  constexpr size_t kMaxValues = kMaxModelValues + 4 * config::kMaxEndpoints + 100;
+  if (const std::string excess = config::json_excess(text, kMaxValues); !excess.empty())
+    return fail(Errc::kBadField, "the description of the model " + excess);
+  const Json json = config::parse_json(text);
   if (!json.is_object()) return bad_field("the description of the model", "a JSON object");
   ModelState state;
   const auto spec = json.find("spec");
@@ -78,7 +81,8 @@ Result<ModelState> parse_model_state(std::string_view text) {
 }
 
 Result<std::vector<std::string>> parse_model_names(std::string_view text) {
-  const Json json = config::parse_limited_json(text);
+  constexpr size_t kMaxNames = size_t{1} << 20;
+  const Json json = config::parse_limited_json(text, kMaxNames);
   if (!json.is_array()) return bad_field("the list of models", "a JSON list");
   std::vector<std::string> names;
   for (const Json& name : json) {
