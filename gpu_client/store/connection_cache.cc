@@ -2,14 +2,21 @@
 
 #include <algorithm>
 
+#include "core/clock.h"
+
 namespace sluice::store_client {
 
 Result<ConnectionCache::Borrowed> ConnectionCache::borrow(const config::Endpoint& reducer, Nanos deadline) {
   std::list<StoreConnection> connection;
-  {
+  const auto take = [&] {
+    connection.clear();
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(idle_, reducer, &StoreConnection::reducer);
     if (found != idle_.end()) connection.splice(connection.end(), idle_, found);
+    return !connection.empty();
+  };
+  // A reducer ends connections that were idle for long. Nothing else arrives without a request.
+  while (take() && connection.front().has_answer(monotonic_now())) {
   }
   if (connection.empty()) {
     SLUICE_ASSIGN_OR_RETURN(opened, StoreConnection::open(reducer, identity_, deadline));

@@ -60,6 +60,14 @@ class FakeStore {
     return numbers_;
   }
   [[nodiscard]] size_t connections() const { return accepted_; }  // so far
+  [[nodiscard]] size_t queries() const { return queries_; }       // so far
+  // Ends those that are open, as a reducer does with idle ones. They must not be in use.
+  void end_connections() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& entry : channels_) {
+      if (const auto channel = entry.lock()) channel->socket().shutdown();
+    }
+  }
   [[nodiscard]] float padding() const {
     const std::lock_guard lock(mutex_);
     return shards_[1].back();
@@ -77,6 +85,10 @@ class FakeStore {
       const int fd = ::accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       ++accepted_;
       auto channel = std::make_shared<Channel>(transport::tcp::Socket(fd), interrupt_fd_);
+      {
+        const std::lock_guard lock(mutex_);
+        channels_.push_back(channel);
+      }
       connections_.emplace_back([this, channel] { serve(*channel); });
     }
   }
@@ -122,6 +134,7 @@ class FakeStore {
   bool on_query(Channel& c) {
     wire::ModelQuery query;
     if (!c.decode(query).ok()) return false;
+    ++queries_;
     std::string body(query.bytes, '\0');
     if (!c.receive_body(std::as_writable_bytes(std::span(body))).ok()) return false;
     const std::lock_guard lock(mutex_);
@@ -208,6 +221,7 @@ class FakeStore {
   uint16_t port_ = 0;
   std::atomic<bool> ending_{false};
   std::atomic<size_t> accepted_{0};
+  std::atomic<size_t> queries_{0};
   mutable std::mutex mutex_;
   std::string spec_text_;
   bool started_ = false;
@@ -216,6 +230,7 @@ class FakeStore {
   std::array<std::vector<float>, 2> shards_;
   std::array<std::vector<float>, 2> staged_;
   std::vector<uint64_t> numbers_;  // of all steps requested
+  std::vector<std::weak_ptr<Channel>> channels_;
   std::vector<std::thread> connections_;
   std::thread accepting_;
 };

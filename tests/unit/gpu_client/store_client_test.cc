@@ -217,6 +217,18 @@ TEST_F(StoreClientTest, PullsAnotherVersionIfOneIsNoLongerKept) {
   EXPECT_THAT(out.a, Each(2.0F));
 }
 
+// No attempt fails, after which the client would open the model again.
+TEST_F(StoreClientTest, ReplacesConnectionsThatTheReducerHasEnded) {
+  FakeStore reducer;
+  ASSERT_NO_FATAL_FAILURE(open_and_create(reducer, Tensors(2)));
+  Tensors out(0);
+  ASSERT_EQ(pull(out, 0), SLUICE_OK) << sluice_store_error();
+  const size_t queries = reducer.queries();
+  reducer.end_connections();
+  ASSERT_EQ(pull(out, 0), SLUICE_OK) << sluice_store_error();
+  EXPECT_EQ(reducer.queries(), queries);
+}
+
 TEST_F(StoreClientTest, RefusesMalformedAnswers) {
   const FakeStore shards(FakeStore::Fault::kWrongShards);
   ASSERT_EQ(open(shards.address()), SLUICE_OK) << error_.data();
