@@ -1,0 +1,67 @@
+#include "store/server/limits/model_budgets.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "wire/handshake.h"
+
+namespace sluice::store {
+namespace {
+
+constexpr const char* kConnections = "connections to models";
+
+nlohmann::json status_of(const SharedBudget& budget, const char* each) {
+  const SharedBudget::Use use = budget.use();
+  return {{"used", use.used},
+          {"limit", budget.limits().all},
+          {each, budget.limits().each},
+          {"refused", use.refused}};
+}
+
+}  // namespace
+
+BudgetOptions BudgetOptions::for_descriptors(uint64_t limit) noexcept {
+  BudgetOptions options;
+  const uint64_t all = options.of_jobs.all + options.of_reducers.all;
+  const uint64_t usable = std::max<uint64_t>(std::min(all, limit / 4), 16);
+  for (uint64_t* const count :
+       {&options.of_jobs.all, &options.of_jobs.each, &options.of_tenants.all, &options.of_tenants.each,
+        &options.of_reducers.all, &options.of_reducers.each})
+    *count = *count * usable / all;
+  return options;
+}
+
+ModelBudgets::ModelBudgets(const BudgetOptions& options)
+    : jobs_(std::make_shared<SharedBudget>(kConnections, "job", options.of_jobs)),
+      tenants_(std::make_shared<SharedBudget>(kConnections, "tenant", options.of_tenants)),
+      reducers_(std::make_shared<SharedBudget>(kConnections, "reducer", options.of_reducers)),
+      query_bytes_(std::make_shared<SharedBudget>("bytes of queries", "job", options.query_bytes)) {}
+
+Result<std::shared_ptr<void>> ModelBudgets::take_connection(const std::string& job,
+                                                            const std::string& tenant) {
+  if (job == wire::kReducerJob) return reducers_->take(job, 1);
+  auto of_job = jobs_->take(job, 1);
+  if (!of_job) return of_job;
+  auto of_tenant = tenants_->take(tenant, 1);
+  if (!of_tenant) return of_tenant;
+  using Places = std::pair<SharedBudget::Held, SharedBudget::Held>;
+  return std::make_shared<Places>(std::move(*of_job), std::move(*of_tenant));
+}
+
+nlohmann::json ModelBudgets::status() const {
+  nlohmann::json late = nlohmann::json::object();
+  for (size_t i = 0; i < late_.size(); ++i) {
+    if (const uint64_t count = late_[i].load(); count != 0)
+      late[std::string(kConnectionStateNames[i])] = count;
+  }
+  nlohmann::json connections = status_of(*jobs_, "of_job");
+  connections["of_tenant"] = tenants_->limits().each;
+  connections["refused"] = jobs_->use().refused + tenants_->use().refused;
+  return {{"connections", std::move(connections)},
+          {"reducers", status_of(*reducers_, "of_reducer")},
+          {"query_bytes", status_of(*query_bytes_, "of_job")},
+          {"late", std::move(late)}};
+}
+
+}  // namespace sluice::store
