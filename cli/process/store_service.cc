@@ -1,6 +1,7 @@
 #include "cli/process/store_service.h"
 
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -65,6 +66,12 @@ Result<transport::tcp::Socket> connect_to_store(const engine::Identity& identity
   return std::move(handshake->socket);
 }
 
+store::BudgetOptions budgets() {
+  rlimit descriptors{};
+  const bool is_known = ::getrlimit(RLIMIT_NOFILE, &descriptors) == 0;
+  return store::BudgetOptions::for_descriptors(is_known ? descriptors.rlim_cur : 1024);
+}
+
 uint64_t memory_limit(const StoreServiceOptions& options) {
   return options.memory_limit != 0 ? options.memory_limit : config::host_limits().memory_bytes / 4;
 }
@@ -72,17 +79,22 @@ uint64_t memory_limit(const StoreServiceOptions& options) {
 }  // namespace
 
 StoreService::StoreService(StoreServiceOptions options)
-    : options_(std::move(options)), monitor_(std::make_shared<store::ModelMonitor>(memory_limit(options_))) {}
+    : options_(std::move(options)),
+      monitor_(std::make_shared<store::ModelMonitor>(memory_limit(options_),
+                                                     options_.budgets ? *options_.budgets : budgets())) {}
 StoreService::~StoreService() {
   stop();
 }
 
 void StoreService::attach(reducer::ReducerOptions& options) {
   if (options_.folder.empty()) return;
+  options.admit_store = [monitor = monitor_](const std::string& job, const std::string& tenant) {
+    return monitor->budgets().take_connection(job, tenant);
+  };
   options.on_store_connection = [this](transport::tcp::Socket socket, const std::string& peer,
-                                       const std::string& job) {
+                                       const std::string& job, std::shared_ptr<void> place) {
     const std::scoped_lock lock(mutex_);
-    if (server_) server_->adopt(std::move(socket), peer, job);
+    if (server_) server_->adopt(std::move(socket), peer, job, std::move(place));
   };
   options.models_status = [monitor = monitor_](size_t max_bytes) { return monitor->status_json(max_bytes); };
   options.on_bound = [this] { return open(); };
@@ -126,7 +138,8 @@ Result<void> StoreService::start(const reducer::ReducerOptions& reducer, uint16_
        .connect = [this](const std::string& to,
                          Nanos deadline) { return connect_to_store(*identity(), to, deadline); },
        .log = [](const std::string& line) { log::warn(line); },
-       .monitor = monitor_});
+       .monitor = monitor_,
+       .deadlines = options_.deadlines});
   if (!started) return add_context("--state " + options_.folder, started.error());
   log::info("models in " + options_.folder + ", announced as " + address);
   const std::scoped_lock lock(mutex_);

@@ -11,6 +11,7 @@
 #include "config/secret_file.h"
 #include "core/result.h"
 #include "reducer/reducer.h"
+#include "store/server/limits/model_budgets.h"
 #include "transport/tcp/socket.h"
 
 namespace sluice::engine {
@@ -31,6 +32,8 @@ struct StoreServiceOptions {
   std::string coordinator = {};  // "etcd://host:port,..."; empty: a file in `folder`, for one reducer alone
   std::string announce = {};     // host or host:port; empty: the address of --listen, or the host's name
   uint64_t memory_limit = 0;     // bytes; 0: a quarter of config::host_limits()
+  std::optional<store::BudgetOptions> budgets = {};  // nothing: by the process's limit of descriptors
+  store::Deadlines deadlines = {};
 };
 
 class StoreService {

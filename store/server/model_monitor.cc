@@ -80,11 +80,6 @@ void ModelMonitor::add(const std::shared_ptr<ModelCounters>& model) {
   models_.emplace_back(model);
 }
 
-std::shared_ptr<void> ModelMonitor::add_client() {
-  clients_->fetch_add(1);
-  return {nullptr, [clients = clients_](void*) { clients->fetch_sub(1); }};
-}
-
 std::vector<std::shared_ptr<const ModelCounters>> ModelMonitor::models() {
   std::vector<std::shared_ptr<const ModelCounters>> all;
   const std::scoped_lock lock(mutex_);
@@ -119,6 +114,7 @@ std::string ModelMonitor::status_json(size_t max_bytes) {
                   {"store",
                    {{"models", all.size()},
                     {"clients", clients()},
+                    {"budgets", budgets_.status()},
                     {"memory", {{"limit_bytes", budget_->limit()}, {"reserved_bytes", budget_->used()}}}}}});
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "store/server/limits/model_budgets.h"
 #include "store/server/memory_budget.h"
 #include "store/server/model_counters.h"
 
@@ -21,17 +22,17 @@ class ModelMonitor {
  public:
   static constexpr size_t kMaxListed = 16;  // models in the status, and values of a metric's label
 
-  explicit ModelMonitor(uint64_t memory_limit) : budget_(std::make_shared<MemoryBudget>(memory_limit)) {}
+  explicit ModelMonitor(uint64_t memory_limit, const BudgetOptions& budgets = {})
+      : budget_(std::make_shared<MemoryBudget>(memory_limit)), budgets_(budgets) {}
 
   // Of all models, which charge it.
   [[nodiscard]] const std::shared_ptr<MemoryBudget>& budget() const noexcept { return budget_; }
+  [[nodiscard]] ModelBudgets& budgets() noexcept { return budgets_; }
 
   // The model is listed as long as another owner holds the object.
   void add(const std::shared_ptr<ModelCounters>& model);
-  // Counts a connection of a client until the returned object ends.
-  [[nodiscard]] std::shared_ptr<void> add_client();
-
-  [[nodiscard]] uint32_t clients() const noexcept { return clients_->load(); }
+  // Connections of clients.
+  [[nodiscard]] uint32_t clients() const { return budgets_.clients(); }
   // Whether a model has received a delta. To be called from time to time: one that is deleted first does not
   // count.
   [[nodiscard]] bool has_pushes();
@@ -43,7 +44,7 @@ class ModelMonitor {
   [[nodiscard]] std::vector<std::shared_ptr<const ModelCounters>> models();
 
   const std::shared_ptr<MemoryBudget> budget_;
-  const std::shared_ptr<std::atomic<uint32_t>> clients_ = std::make_shared<std::atomic<uint32_t>>(0);
+  ModelBudgets budgets_;
   std::atomic<bool> has_pushes_{false};
   std::mutex mutex_;
   std::vector<std::weak_ptr<const ModelCounters>> models_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "core/bytes.h"
@@ -18,13 +17,11 @@ namespace {
 
 using transport::tcp::MessageChannel;
 
-constexpr Nanos kAnswerTime = 10 * kSecond;
-constexpr Nanos kLongestWait = 60 * kSecond;  // of one request; clients ask again
-constexpr Nanos kForever = std::numeric_limits<Nanos>::max() / 2;
-
-Nanos wait_until(uint32_t timeout_ms) {
-  return monotonic_now() + std::min(static_cast<Nanos>(timeout_ms) * kMillisecond, kLongestWait);
-}
+// An idle connection keeps its buffers for so long.
+constexpr Nanos kIdleBuffers = kSecond;
+// A larger body that nobody needs ends the connection.
+constexpr uint64_t kMaxSkipped = uint64_t{1} << 30;
+constexpr Nanos kTurnTime = 10 * kSecond;  // for other queries to end
 
 // The values of a shard that a piece of its body has.
 template <typename Value>
@@ -41,8 +38,17 @@ class Requests {
   Requests(StoreServer& server, MessageChannel& channel, const std::string& job)
       : server_(server), channel_(channel), job_(job) {}
 
+  // Where the connection is, or was when it ended.
+  [[nodiscard]] ConnectionState state() const noexcept { return state_; }
+
+  Status greet() {
+    state_ = ConnectionState::kGreeting;
+    return channel_.send(wire::StoreReady{.store = server_.id()}, deadline());
+  }
   Status serve_one() {
-    if (const Status s = channel_.receive(kForever); !s.ok()) return s;
+    if (const Status s = wait_for_request(); !s.ok()) return s;
+    state_ = ConnectionState::kRequest;
+    if (const Status s = channel_.receive(deadline()); !s.ok()) return s;
     switch (channel_.type()) {
       case wire::FrameType::kModelQuery: return serve(&Requests::query);
       case wire::FrameType::kPush: return serve(&Requests::push);
@@ -69,9 +75,23 @@ class Requests {
     if (const Status s = channel_.decode(message); !s.ok()) return s;
     return (this->*handler)(message);
   }
+  [[nodiscard]] Nanos deadline() const { return monotonic_now() + server_.deadlines().of(state_); }
+  [[nodiscard]] Nanos wait_until(uint32_t timeout_ms) const {
+    return monotonic_now() +
+           std::min(static_cast<Nanos>(timeout_ms) * kMillisecond, server_.deadlines().wait);
+  }
+  Status wait_for_request() {
+    state_ = ConnectionState::kIdle;
+    const Nanos until = deadline();
+    const Status s = channel_.wait(std::min(monotonic_now() + kIdleBuffers, until));
+    if (s != Errc::kTimeout) return s;
+    channel_.release_buffers();
+    return channel_.wait(until);
+  }
   template <typename M>
   Status answer(const M& message) {
-    return channel_.send(message, monotonic_now() + kAnswerTime);
+    state_ = ConnectionState::kAnswering;
+    return channel_.send(message, deadline());
   }
   Status refuse(const Error& error) { return answer(wire::Failed{.code = error.code, .text = error.text}); }
   Status done_or_refuse(const Result<void>& result) {
@@ -79,6 +99,8 @@ class Requests {
   }
   // Reads a body that nobody needs, and refuses the request.
   Status skip_and_refuse(uint64_t bytes, const Error& error) {
+    if (bytes > kMaxSkipped) return Errc::kClosed;
+    state_ = ConnectionState::kReceiving;
     const Status s =
         channel_.receive_pieces(bytes, [](uint64_t, std::span<const std::byte>) { return Status(); });
     return s.ok() ? refuse(error) : s;
@@ -86,23 +108,59 @@ class Requests {
   // After an error of the connection, which the text tells.
   static bool is_broken(const Error& error) { return is_bad_frame(error.code); }
 
+  // The body of a query, as far as it has arrived, and its place in the budget of the job.
+  struct QueryBody {
+    std::string text;
+    std::vector<std::shared_ptr<void>> held;
+    std::optional<Error> refusal;  // the budget is used up, and the rest has been skipped
+  };
+  Status receive_query(uint64_t bytes, QueryBody& body) {
+    state_ = ConnectionState::kReceiving;
+    return channel_.receive_pieces(bytes, [&](uint64_t, std::span<const std::byte> piece) {
+      if (body.refusal) return Status();
+      auto taken = server_.budgets().take_query_bytes(job_, piece.size());
+      if (!taken) {
+        body = {.text = {}, .held = {}, .refusal = taken.error()};
+        return Status();
+      }
+      body.held.push_back(std::move(*taken));
+      body.text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      return Status();
+    });
+  }
+
   Status query(const wire::ModelQuery& m) {
-    if (m.bytes > kMaxModelText) return Errc::kBadLength;
-    std::string body(m.bytes, '\0');
-    if (const Status s = channel_.receive_body(std::as_writable_bytes(std::span(body))); !s.ok()) return s;
+    if (m.kind > wire::ModelQueryKind::kList) return Errc::kBadField;
+    if (m.bytes > (m.kind == wire::ModelQueryKind::kCreate ? kMaxModelText : 0)) return Errc::kBadLength;
     Result<std::string> text;
-    switch (m.kind) {
-      case wire::ModelQueryKind::kOpen: text = server_.describe(m.name); break;
-      case wire::ModelQueryKind::kCreate: text = server_.create(body, job_); break;
-      case wire::ModelQueryKind::kList: text = server_.list(); break;
-      case wire::ModelQueryKind::kDelete:
-        if (const auto removed = server_.remove(m.name, job_); !removed) return refuse(removed.error());
-        return answer(wire::ModelAnswer{});
-      default: return Errc::kBadField;
+    Result<std::shared_ptr<void>> held;  // for the answer
+    {
+      QueryBody body;
+      if (const Status s = receive_query(m.bytes, body); !s.ok()) return s;
+      if (body.refusal) return refuse(*body.refusal);
+      const auto turn = server_.query_turns().take(job_, monotonic_now() + kTurnTime);
+      if (!turn) return refuse(turn.error());
+      text = execute(m, body.text);
+      body.held.clear();
+      if (text) held = server_.budgets().take_query_bytes(job_, text->size());
     }
     if (!text) return refuse(text.error());
+    if (!held) return refuse(held.error());
     if (const Status s = answer(wire::ModelAnswer{.bytes = text->size()}); !s.ok()) return s;
+    state_ = ConnectionState::kSending;
     return channel_.send_body(std::as_bytes(std::span(*text)));
+  }
+  Result<std::string> execute(const wire::ModelQuery& m, const std::string& body) {
+    switch (m.kind) {
+      case wire::ModelQueryKind::kOpen: return server_.describe(m.name);
+      case wire::ModelQueryKind::kCreate: return server_.create(body, job_);
+      case wire::ModelQueryKind::kList: return server_.list();
+      case wire::ModelQueryKind::kDelete: {
+        const auto removed = server_.remove(m.name, job_);
+        return removed ? Result<std::string>("") : tl::unexpected(removed.error());
+      }
+    }
+    return fail(Errc::kBadField, "an unknown query");
   }
 
   // The model, if this job may change it.
@@ -133,6 +191,7 @@ class Requests {
 
   Status receive_delta(const wire::Push& m, HostedModel& model, ArrivingDelta& delta) {
     const std::span values(*delta.values);
+    state_ = ConnectionState::kReceiving;
     if (m.dtype == wire::DType::kF32)
       return channel_.receive_body(std::as_writable_bytes(values), [&](uint64_t bytes) {
         model.advance_delta(delta, bytes / sizeof(float));
@@ -181,6 +240,7 @@ class Requests {
     model.counters()->pulls.add();
     model.counters()->pull_bytes.add(bytes);
     Status s = answer(wire::PullAnswer{.steps = read->steps, .bytes = bytes});
+    state_ = s.ok() ? ConnectionState::kSending : state_;
     if (s.ok())
       s = send_values(m.dtype, values, [&](uint64_t elements) -> Status {
         return model.wait_computed(progress, elements) ? Status() : Status(Errc::kClosed);
@@ -188,7 +248,7 @@ class Requests {
     model.end_view(std::move(read->view));
     if (!s.ok() || !is_early) return s;
     const bool is_committed =
-        progress == nullptr || model.wait_committed(*progress, monotonic_now() + kLongestWait);
+        progress == nullptr || model.wait_committed(*progress, monotonic_now() + server_.deadlines().wait);
     return is_committed ? answer(wire::Done{}) : Status(Errc::kClosed);
   }
 
@@ -224,6 +284,7 @@ class Requests {
       return Errc::kBadLength;
     const auto values = (*model)->take_buffer();
     if (!values) return skip_and_refuse(m.bytes, values.error());
+    state_ = ConnectionState::kReceiving;
     const Status s = channel_.receive_body(std::as_writable_bytes(std::span(**values)));
     return s.ok() ? done_or_refuse((*model)->install(m, *values)) : s;
   }
@@ -236,8 +297,13 @@ class Requests {
   Status step(const wire::Step& m) {
     if (m.bytes % wire::kStepPushBytes != 0 || m.bytes > size_t{kMaxQuorum} * wire::kStepPushBytes)
       return Errc::kBadLength;
-    std::vector<std::byte> body(m.bytes);
-    if (const Status s = channel_.receive_body(body); !s.ok()) return s;
+    std::vector<std::byte> body;  // grows with what arrives
+    state_ = ConnectionState::kReceiving;
+    const auto append = [&body](uint64_t, std::span<const std::byte> piece) {
+      body.insert(body.end(), piece.begin(), piece.end());
+      return Status();
+    };
+    if (const Status s = channel_.receive_pieces(m.bytes, append); !s.ok()) return s;
     std::vector<StepPush> pushes(body.size() / wire::kStepPushBytes);
     for (size_t i = 0; i < pushes.size(); ++i) {
       const std::byte* const at = body.data() + i * wire::kStepPushBytes;
@@ -263,6 +329,7 @@ class Requests {
     if (m.shard >= (*model)->layout().shards()) return Errc::kBadField;
     if ((*model)->state().shards[m.shard].generation < m.generation)
       static_cast<void>(server_.refresh(m.model));
+    state_ = ConnectionState::kReceiving;
     const auto stored = (*model)->receive_copy(m, channel_);
     if (!stored && is_broken(stored.error())) return stored.error().code;
     return done_or_refuse(stored);
@@ -276,6 +343,7 @@ class Requests {
   StoreServer& server_;
   MessageChannel& channel_;
   const std::string& job_;
+  ConnectionState state_ = ConnectionState::kGreeting;
 };
 
 }  // namespace
@@ -284,9 +352,10 @@ void serve_store_connection(StoreServer& server, MessageChannel& channel, const 
                             const std::string& job,
                             const std::function<void(const std::string&)>& log) noexcept {
   try {
-    Status status = channel.send(wire::StoreReady{.store = server.id()}, monotonic_now() + kAnswerTime);
     Requests requests(server, channel, job);
+    Status status = requests.greet();
     while (status.ok()) status = requests.serve_one();
+    if (status == Errc::kTimeout) server.budgets().count_late(requests.state());
     if (is_bad_frame(status.code()))
       log("connection of " + peer + " closed: " + std::string(to_string(status.code())));
     channel.socket().shutdown();

@@ -98,40 +98,31 @@ StoreServer::~StoreServer() {
   if (membership_.joinable()) membership_.join();
   if (lease_ != kNoLease) static_cast<void>(options_.coordinator->revoke(lease_));
   std::map<uint64_t, Model> models;
-  std::list<ConnectionThread> connections;
   {
     const std::scoped_lock lock(mutex_);
     models.swap(models_);
-    connections.swap(connections_);
   }
   for (auto& [model, entry] : models) {
     if (entry.leader) entry.leader->end();
     entry.hosted->end();
   }
-  for (ConnectionThread& c : connections) c.thread.join();
+  connections_.join();
   if (interrupt_fd_ >= 0) ::close(interrupt_fd_);
 }
 
-void StoreServer::adopt(transport::tcp::Socket socket, const std::string& peer,
-                        const std::string& job) noexcept {
+void StoreServer::adopt(transport::tcp::Socket socket, const std::string& peer, const std::string& job,
+                        std::shared_ptr<void> place) noexcept {
+  if (is_stopping_) return;
   try {
-    std::list<ConnectionThread> ended;
-    const std::scoped_lock lock(mutex_);
-    for (auto at = connections_.begin(); at != connections_.end();) {
-      const auto next = std::next(at);
-      if (*at->has_ended) ended.splice(ended.end(), connections_, at);
-      at = next;
-    }
-    for (ConnectionThread& c : ended) c.thread.join();
-    if (is_stopping_ || connections_.size() >= kMaxConnections) return;
-    auto has_ended = std::make_shared<std::atomic<bool>>(false);
-    auto channel = std::make_shared<MessageChannel>(std::move(socket), interrupt_fd_);
-    auto client = job == wire::kReducerJob ? nullptr : options_.monitor->add_client();
-    connections_.push_back({std::thread([this, channel, peer, job, has_ended, client] {
-                              serve_store_connection(*this, *channel, peer, job, options_.log);
-                              *has_ended = true;
-                            }),
-                            has_ended});
+    transport::tcp::enable_keepalive(socket.fd());  // the machine of an idle client may be gone
+    const Deadlines& limits = options_.deadlines;
+    const transport::tcp::BodyLimits body{.frame = limits.of(ConnectionState::kReceiving),
+                                          .time = limits.body,
+                                          .slowest_rate = limits.body_rate};
+    auto channel = std::make_shared<MessageChannel>(std::move(socket), interrupt_fd_, body);
+    connections_.start([this, channel, peer, job, place = std::move(place)] {
+      serve_store_connection(*this, *channel, peer, job, options_.log);
+    });
   } catch (const std::exception& e) {
     options_.log("cannot serve models to " + peer + ": " + e.what());
   }

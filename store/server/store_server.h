@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +17,9 @@
 #include "core/units.h"
 #include "store/coordinator/coordinator.h"
 #include "store/server/hosted_model.h"
+#include "store/server/limits/connection_threads.h"
+#include "store/server/limits/deadlines.h"
+#include "store/server/limits/query_turns.h"
 #include "store/server/model_monitor.h"
 #include "store/server/peer_links.h"
 #include "store/server/step_leader.h"
@@ -36,7 +38,8 @@ struct StoreOptions {
   // Connects to another reducer, up to STORE_READY. kReset: no process listens there.
   std::function<Result<transport::tcp::Socket>(const std::string& address, Nanos deadline)> connect;
   std::function<void(const std::string&)> log;  // one line; any thread
-  std::shared_ptr<ModelMonitor> monitor;        // with the memory limit; not null
+  std::shared_ptr<ModelMonitor> monitor;        // with the memory limit and the budgets; not null
+  Deadlines deadlines;                          // of connections
 };
 
 // A random id that every reader of JSON represents exactly; not 0.
@@ -46,8 +49,6 @@ struct StoreOptions {
 
 class StoreServer {
  public:
-  static constexpr uint32_t kMaxConnections = 4096;
-
   // Opens the models and announces this store. Errors: of the files and of the coordinator.
   [[nodiscard]] static Result<std::unique_ptr<StoreServer>> start(StoreOptions options);
   StoreServer(const StoreServer&) = delete;
@@ -56,9 +57,13 @@ class StoreServer {
   ~StoreServer();
 
   [[nodiscard]] StoreId id() const noexcept { return id_; }
+  [[nodiscard]] const Deadlines& deadlines() const noexcept { return options_.deadlines; }
+  [[nodiscard]] ModelBudgets& budgets() const noexcept { return options_.monitor->budgets(); }
+  [[nodiscard]] QueryTurns& query_turns() noexcept { return query_turns_; }
   // Serves an authenticated connection on a thread of its own. `job`: wire::kReducerJob if the peer is a
-  // reducer. Any thread.
-  void adopt(transport::tcp::Socket socket, const std::string& peer, const std::string& job) noexcept;
+  // reducer. `place`: its place in the budgets, which returns with its end. Any thread.
+  void adopt(transport::tcp::Socket socket, const std::string& peer, const std::string& job,
+             std::shared_ptr<void> place) noexcept;
 
   // ---- for connections ----
   // The model with this id; kUnknownSession if it does not exist or no shard of it is here.
@@ -86,10 +91,6 @@ class StoreServer {
   struct Known {
     ModelRecord record;
     CoordinatedState state;
-  };
-  struct ConnectionThread {
-    std::thread thread;
-    std::shared_ptr<std::atomic<bool>> has_ended;
   };
 
   explicit StoreServer(StoreOptions options, StoreId id);
@@ -155,7 +156,8 @@ class StoreServer {
   std::mutex take_mutex_;  // held while models are opened
   std::mutex mutex_;
   std::map<uint64_t, Model> models_;
-  std::list<ConnectionThread> connections_;
+  QueryTurns query_turns_;
+  ConnectionThreads connections_;
   std::thread renewal_;
   std::thread membership_;
 };

@@ -41,27 +41,34 @@ inline std::vector<std::byte> frame_of_data(uint64_t offset, std::span<const std
 
 class StoreRequests : public ReducerTest {
  protected:
-  StoreRequests() : service_({.folder = folder_.path() + "/state"}) {}
+  explicit StoreRequests(cli::StoreServiceOptions options = {}) : service_(in_folder(std::move(options))) {}
   ~StoreRequests() override {
     service_.stop();
     reducer.reset();
   }
 
-  void start_with_models() {
-    auto options = test_options();
+  void start_with_models(reducer::ReducerOptions options = test_options()) {
     service_.attach(options);
     start(options);
     const auto started = service_.start(options, port());
     ASSERT_TRUE(started) << started.error().text;
   }
-  [[nodiscard]] ScriptedConnection connect(const std::string& job = "default") const {
+  // Up to the request, to which there is an answer.
+  [[nodiscard]] ScriptedConnection request(const std::string& job = "default",
+                                           const std::string& tenant = {}) const {
     ScriptedConnection c(port());
     wire::Hello hello;
     hello.purpose = wire::Purpose::kStore;
     hello.ranks = 1;
     hello.job = job;
+    hello.tenant = tenant;
     EXPECT_NE(c.handshake(hello).features & wire::kFeatureStore, 0U);
     c.send(wire::StoreRequest{});
+    return c;
+  }
+  [[nodiscard]] ScriptedConnection connect(const std::string& job = "default",
+                                           const std::string& tenant = {}) const {
+    ScriptedConnection c = request(job, tenant);
     EXPECT_NE(c.expect<wire::StoreReady>().store, 0U);
     return c;
   }
@@ -124,6 +131,12 @@ class StoreRequests : public ReducerTest {
 
   TemporaryFolder folder_;
   cli::StoreService service_;
+
+ private:
+  [[nodiscard]] cli::StoreServiceOptions in_folder(cli::StoreServiceOptions options) const {
+    options.folder = folder_.path() + "/state";
+    return options;
+  }
 };
 
 }  // namespace sluice::test

@@ -158,7 +158,10 @@ TEST_F(StoreRequests, BrokenRulesCloseTheConnection) {
       [&](auto& c) { c.send(wire::Pull{.model = id, .early = 2}); },
       [&](auto& c) { c.send(wire::PushStep{.model = id, .weight_bits = 0x3f800000, .early = 2}); },
       [&](auto& c) { c.send(wire::PushStep{.model = id, .weight_bits = 0x7fc00000}); },
-      [&](auto& c) { c.send(wire::ModelQuery{.bytes = uint64_t{1} << 40}); },
+      [&](auto& c) { c.send(wire::ModelQuery{.bytes = 1}); },
+      [&](auto& c) {
+        c.send(wire::ModelQuery{.kind = wire::ModelQueryKind::kCreate, .bytes = store::kMaxModelText + 1});
+      },
   };
   for (size_t i = 0; i < cases.size(); ++i) {
     auto c = connect();

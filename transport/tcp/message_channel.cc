@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 
 #include "core/clock.h"
 #include "core/crc32c.h"
@@ -13,9 +14,27 @@
 namespace sluice::transport::tcp {
 namespace {
 
+// The memory for a piece that has begun to arrive grows by so much.
+constexpr size_t kLeastPiece = 16 * 1024;
+
+}  // namespace
+
+void MessageChannel::begin_body(uint64_t bytes) noexcept {
+  constexpr Nanos kNoLimit = std::numeric_limits<Nanos>::max() / 2;
+  const double at_rate =
+      static_cast<double>(bytes) / static_cast<double>(limits_.slowest_rate) * static_cast<double>(kSecond);
+  const bool is_limited = limits_.time > 0 && at_rate < static_cast<double>(kNoLimit / 2);
+  body_left_ = is_limited ? limits_.time + static_cast<Nanos>(at_rate) : kNoLimit;
+}
+
+Nanos MessageChannel::frame_deadline(Nanos now) const noexcept {
+  return now + std::min(limits_.frame, body_left_);
+}
+
 // Calls `each` with the offset and the size of each piece, until an error.
 template <typename Each>
-Status for_pieces(uint64_t bytes, const Each& each) {
+Status MessageChannel::for_pieces(uint64_t bytes, const Each& each) {
+  begin_body(bytes);
   for (uint64_t offset = 0; offset < bytes; offset += wire::kModelDataBytes) {
     const auto size = static_cast<size_t>(std::min<uint64_t>(bytes - offset, wire::kModelDataBytes));
     if (const Status s = each(offset, size); !s.ok()) return s;
@@ -23,7 +42,10 @@ Status for_pieces(uint64_t bytes, const Each& each) {
   return {};
 }
 
-}  // namespace
+void MessageChannel::release_buffers() noexcept {
+  body_ = {};
+  piece_ = {};
+}
 
 Status MessageChannel::receive_header(const Deadline& until) {
   std::array<std::byte, wire::kHeaderBytes> raw;
@@ -64,7 +86,8 @@ Status MessageChannel::send_piece(uint64_t offset, std::span<const std::byte> pi
   // One system call for header and payload, as far as the socket takes them.
   std::array<iovec, 2> blocks{{{.iov_base = raw.data(), .iov_len = raw.size()},
                                {.iov_base = const_cast<std::byte*>(piece.data()), .iov_len = piece.size()}}};
-  const Deadline until(monotonic_now() + stall_, interrupt_fd_);
+  const Nanos begun = monotonic_now();
+  const Deadline until(frame_deadline(begun), interrupt_fd_);
   ssize_t n = -1;
   while ((n = socket_.send(blocks)) < 0) {
     if (errno == EINTR) continue;
@@ -74,21 +97,47 @@ Status MessageChannel::send_piece(uint64_t offset, std::span<const std::byte> pi
   const auto sent = static_cast<size_t>(n);
   if (sent < raw.size()) {
     if (const Status s = write_all(socket_, std::span(raw).subspan(sent), until); !s.ok()) return s;
-    return write_all(socket_, piece, until);
   }
-  return write_all(socket_, piece.subspan(sent - raw.size()), until);
+  const Status s = write_all(socket_, piece.subspan(sent - std::min(sent, raw.size())), until);
+  body_left_ -= monotonic_now() - begun;
+  return s;
 }
 
-Status MessageChannel::receive_piece(uint64_t offset, std::span<std::byte> piece) {
-  const Deadline until(monotonic_now() + stall_, interrupt_fd_);
+Status MessageChannel::receive_piece_header(uint64_t offset, size_t bytes, const Deadline& until) {
   if (const Status s = receive_header(until); !s.ok()) return s;
   if (header_.type != wire::FrameType::kModelData) return Errc::kUnexpectedMessage;
   if (header_.chunk != offset) return Errc::kBadSequence;
-  if (header_.length != piece.size()) return Errc::kBadLength;
+  return header_.length == bytes ? Errc::kOk : Errc::kBadLength;
+}
+
+Status MessageChannel::check_piece(std::span<const std::byte> piece) const {
+  const bool is_damaged =
+      (header_.flags & wire::kFlagPayloadCrc) != 0 && crc32c(piece) != header_.payload_crc;
+  return is_damaged ? Errc::kBadPayloadCrc : Errc::kOk;
+}
+
+Status MessageChannel::receive_piece(uint64_t offset, std::span<std::byte> piece) {
+  const Nanos begun = monotonic_now();
+  const Deadline until(frame_deadline(begun), interrupt_fd_);
+  if (const Status s = receive_piece_header(offset, piece.size(), until); !s.ok()) return s;
   if (const Status s = read_exact(socket_, piece, until); !s.ok()) return s;
-  if ((header_.flags & wire::kFlagPayloadCrc) != 0 && crc32c(piece) != header_.payload_crc)
-    return Errc::kBadPayloadCrc;
-  return {};
+  body_left_ -= monotonic_now() - begun;
+  return check_piece(piece);
+}
+
+Status MessageChannel::receive_growing(uint64_t offset, size_t bytes) {
+  const Nanos begun = monotonic_now();
+  const Deadline until(frame_deadline(begun), interrupt_fd_);
+  if (const Status s = receive_piece_header(offset, bytes, until); !s.ok()) return s;
+  for (size_t arrived = 0; arrived < bytes;) {
+    const size_t next = std::min(bytes, std::max(piece_.size(), arrived + kLeastPiece));
+    if (piece_.size() < next) piece_.resize(next);
+    const auto part = std::span(piece_).subspan(arrived, next - arrived);
+    if (const Status s = read_exact(socket_, part, until); !s.ok()) return s;
+    arrived = next;
+  }
+  body_left_ -= monotonic_now() - begun;
+  return check_piece(std::span(piece_).first(bytes));
 }
 
 Status MessageChannel::send_body(std::span<const std::byte> body, const Needed& needed) {
@@ -116,11 +165,9 @@ Status MessageChannel::send_pieces(uint64_t bytes, const Fill& fill) {
 }
 
 Status MessageChannel::receive_pieces(uint64_t bytes, const Use& use) {
-  piece_.resize(static_cast<size_t>(std::min<uint64_t>(bytes, wire::kModelDataBytes)));
   return for_pieces(bytes, [&](uint64_t offset, size_t size) {
-    const auto piece = std::span(piece_).first(size);
-    const Status s = receive_piece(offset, piece);
-    return s.ok() ? use(offset, piece) : s;
+    const Status s = receive_growing(offset, size);
+    return s.ok() ? use(offset, std::span(piece_).first(size)) : s;
   });
 }
 

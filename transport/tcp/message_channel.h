@@ -19,11 +19,18 @@
 
 namespace sluice::transport::tcp {
 
+// How long the peer may take for a body.
+struct BodyLimits {
+  Nanos frame = 10 * kSecond;  // each frame
+  Nanos time = 0;              // all frames together: this time, and their bytes at the rate; 0: no limit
+  uint64_t slowest_rate = 1;   // bytes/s
+};
+
 class MessageChannel {
  public:
-  // `interrupt_fd`: see Deadline. `stall` limits how long a body may make no progress.
-  explicit MessageChannel(Socket socket, int interrupt_fd = -1, Nanos stall = 10 * kSecond) noexcept
-      : socket_(std::move(socket)), interrupt_fd_(interrupt_fd), stall_(stall) {}
+  // `interrupt_fd`: see Deadline.
+  explicit MessageChannel(Socket socket, int interrupt_fd = -1, BodyLimits limits = {}) noexcept
+      : socket_(std::move(socket)), interrupt_fd_(interrupt_fd), limits_(limits) {}
 
   [[nodiscard]] bool valid() const noexcept { return socket_.valid(); }
   [[nodiscard]] const Socket& socket() const noexcept { return socket_; }
@@ -46,7 +53,7 @@ class MessageChannel {
     return wire::decode_body(std::span<const std::byte>(body_), message);
   }
 
-  // Sends or receives a body of this size. Each of its frames must be sent or arrive within the stall limit.
+  // Sends or receives a body of this size, within the limits: kTimeout.
   // `needed`, if not null, is called before each frame with the bytes up to its end; it may wait for them, or
   // fail.
   using Needed = std::function<Status(uint64_t bytes)>;
@@ -61,16 +68,29 @@ class MessageChannel {
   using Use = std::function<Status(uint64_t offset, std::span<const std::byte> piece)>;
   [[nodiscard]] Status send_pieces(uint64_t bytes, const Fill& fill);
   [[nodiscard]] Status receive_pieces(uint64_t bytes, const Use& use);
+  // Frees buffers, which later calls allocate again: for a connection that is idle.
+  void release_buffers() noexcept;
 
  private:
+  void begin_body(uint64_t bytes) noexcept;
+  // When the next frame of the body must be complete.
+  [[nodiscard]] Nanos frame_deadline(Nanos now) const noexcept;
+  template <typename Each>
+  [[nodiscard]] Status for_pieces(uint64_t bytes, const Each& each);
   [[nodiscard]] Status send_piece(uint64_t offset, std::span<const std::byte> piece);
+  // The header of a frame of a body.
+  [[nodiscard]] Status receive_piece_header(uint64_t offset, size_t bytes, const Deadline& until);
+  [[nodiscard]] Status check_piece(std::span<const std::byte> piece) const;
   [[nodiscard]] Status receive_piece(uint64_t offset, std::span<std::byte> piece);
+  // Into piece_, which grows with what arrives.
+  [[nodiscard]] Status receive_growing(uint64_t offset, size_t bytes);
   // A header that is correct but for the rules of the message; extensions are ignored.
   [[nodiscard]] Status receive_header(const Deadline& until);
 
   Socket socket_;
   int interrupt_fd_;
-  Nanos stall_;
+  BodyLimits limits_;
+  Nanos body_left_ = 0;  // of the limit of the body in work, which waits of the callbacks do not use
   wire::FrameHeader header_;
   std::vector<std::byte> body_;
   std::vector<std::byte> piece_;

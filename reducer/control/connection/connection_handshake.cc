@@ -138,11 +138,17 @@ void Connection::on_store() {
   if (!loop_.options().on_store_connection)
     return refuse({Errc::kUnsupported, "this reducer keeps no models; start it with --state"});
   if (loop_.is_draining()) return refuse({Errc::kDraining, "reducer is draining"});
+  const std::string job = wire::job_name(hello_), tenant = loop_.sessions().tenant_of(hello_);
+  std::shared_ptr<void> place;
+  if (loop_.options().admit_store) {
+    auto admitted = loop_.options().admit_store(job, tenant);
+    if (!admitted) return refuse(admitted.error());
+    place = std::move(*admitted);
+  }
   state_ = State::kHandedOver;
   transport::tcp::Socket taken = release_socket();
-  loop_.audit().write_models(wire::job_name(hello_), loop_.sessions().tenant_of(hello_), peer(),
-                             pool_key() == PoolKey::kOld);
-  if (taken.valid()) loop_.options().on_store_connection(std::move(taken), peer(), wire::job_name(hello_));
+  loop_.audit().write_models(job, tenant, peer(), pool_key() == PoolKey::kOld);
+  if (taken.valid()) loop_.options().on_store_connection(std::move(taken), peer(), job, std::move(place));
 }
 
 void Connection::on_gather() {
