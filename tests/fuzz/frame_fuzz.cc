@@ -2,6 +2,7 @@
 // fuzzer rarely guesses: bit 0 the magic, bit 1 the header CRC.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/assert.h"
 #include "core/bytes.h"
@@ -47,6 +48,8 @@ struct ParsedArea {
   std::optional<wire::OpInfo> op{};
   std::optional<wire::ChunkOwner> owner{};
   std::optional<wire::Expanded> expanded{};
+  std::optional<wire::Caller> caller{};
+  bool has_caller = false;  // the first one counts, also if it is of no known operation
 };
 
 ParsedArea parse_area(std::span<const std::byte> area) {
@@ -63,7 +66,7 @@ ParsedArea parse_area(std::span<const std::byte> area) {
       if (p[8 + i] != std::byte{0}) return {.well_formed = false};
     }
     const unsigned plain = type & 0x7fffu;
-    const bool is_supported = (plain == 1 || plain == 3 || (plain >= 5 && plain <= 8)) && body == 8;
+    const bool is_supported = (plain == 1 || plain == 3 || (plain >= 5 && plain <= 9)) && body == 8;
     if (type >= 0x8000 && !is_supported) return {.well_formed = false};
     if (plain == 7 && body == 8 && load_le<uint32_t>(p + 12) != 0) return {.well_formed = false};
     if (plain == 1 && body == 8 && !parsed.result)
@@ -72,6 +75,16 @@ ParsedArea parse_area(std::span<const std::byte> area) {
     if (plain == 6 && body == 8 && !parsed.owner)
       parsed.owner = {.owner = load_le<uint32_t>(p + 8), .chunk_bytes = load_le<uint32_t>(p + 12)};
     if (plain == 7 && body == 8 && !parsed.expanded) parsed.expanded = {.bytes = load_le<uint32_t>(p + 8)};
+    if (plain == 9 && body == 8 && !std::exchange(parsed.has_caller, true)) {
+      const wire::Caller caller{.op_id = load_le<uint32_t>(p + 8),
+                                .root = load_le<uint16_t>(p + 12),
+                                .dtype = static_cast<wire::DType>(p[14]),
+                                .kind = static_cast<wire::Kind>(std::to_integer<unsigned>(p[15]) % 16),
+                                .op = static_cast<wire::Op>(std::to_integer<unsigned>(p[15]) / 16)};
+      const bool is_known = wire::is_valid(caller.dtype) && wire::is_valid(caller.op) &&
+                            caller.kind <= wire::Kind::kBroadcast;
+      if (is_known) parsed.caller = caller;
+    }
     at += 8 + padded;
   }
   return parsed;
@@ -85,11 +98,13 @@ void check_extensions(std::span<const std::byte> area) {
   const auto op = wire::find_op_info(area);
   const auto owner = wire::find_owner(area);
   const auto expanded = wire::find_expanded(area);
+  const auto caller = wire::find_caller(area);
   if (!accepted) return;  // a refused area must only not be read out of bounds
   SLUICE_ASSERT(result == parsed.result);
   SLUICE_ASSERT(op == parsed.op);
   SLUICE_ASSERT(owner == parsed.owner);
   SLUICE_ASSERT(expanded == parsed.expanded);
+  SLUICE_ASSERT(caller == parsed.caller);
 }
 
 }  // namespace

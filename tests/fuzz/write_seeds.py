@@ -35,6 +35,15 @@ def recorded_frame(name):
     return bytes.fromhex(" ".join(line.split("#")[0] for line in lines))
 
 
+def caller(op_id, root, dtype, kind, op):
+    """CALLER: what the ranks of a host call."""
+    return bytes.fromhex("0900080000000000") + op_id.to_bytes(4, "little") + root.to_bytes(2, "little") + bytes([dtype, kind + 16 * op])
+
+
+def op_info(count):
+    return bytes.fromhex("0500080000000000") + count.to_bytes(8, "little")
+
+
 def write(target, seeds):
     folder = HERE / "corpus" / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,6 +57,9 @@ def frame_seeds(frames):
     seeds["sparse_reserved"] = b"\2" + recorded_frame("sparse.hex")[:92] + b"\1\0\0\0"
     seeds["blocks"] = b"\0" + recorded_frame("blocks.hex")[:80]
     seeds["repaired"] = b"\3" + bytes([0, 0, 0, 0, 1, 33, 1, 0, 2]) + bytes(55) + bytes.fromhex("0100080000000000") + bytes(8)
+    seeds["caller"] = seeds["repaired"][:65] + caller(7, 2, 6, 5, 0)
+    seeds["mandatory_caller"] = seeds["repaired"][:65] + b"\x09\x80" + caller(7, 2, 6, 5, 0)[2:]
+    seeds["unknown_caller"] = seeds["repaired"][:65] + caller(7, 2, 99, 5, 0)
     seeds["mandatory_finding"] = seeds["repaired"][:65] + bytes.fromhex("0880080000000000") + bytes(8)
     return seeds
 
@@ -149,6 +161,10 @@ def lane_seeds():
         "timeout": [two_ranks, 2, act(part), 90, 0, act(time), 60, act(send, 1)],
         "mismatch": [two_ranks, 2, act(send), act(altered, 1), 0, 16, 3, act(end), 1],
         "mismatch_of_length": [two_ranks, 2, act(send), act(altered, 1), 0, 18, 8, 0] + bytes_of(8) + [act(end), 1],
+        # Two hosts: two ranks on their rails, whose callers differ in the root; then one with a caller and one without.
+        "mismatch_of_callers": [two_ranks, 6, act(altered), 1, 19, 4, *op_info(9), *caller(0, 1, 5, 5, 0), 17, 9, 0, 0, 0,
+                                act(altered, 1), 1, 19, 4, *op_info(9), *caller(0, 2, 5, 5, 0), 17, 8, 0, 0, 0, act(end), 1],
+        "one_caller": [two_ranks, 6, act(altered), 0, 19, 4, *op_info(9), *caller(0, 1, 5, 5, 0), act(altered, 1), 0, 16, 3, act(end), 1],
         "altered": [three, 4, act(altered), 2, 5, 5, 0, 0, 0, act(altered, 1), 0, 28, 1, act(everyone)],
         "raw": [two_ranks, 6, act(raw), 70] + [83, 76, 73, 67] + [1] * 66 + [act(everyone)],
         "control": [two_ranks, 6, act(control), 22, 0, act(control, 1), 19, 22] + [0] * 22 + [act(everyone)],
