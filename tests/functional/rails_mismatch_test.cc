@@ -1,5 +1,6 @@
 // Hosts whose ranks call different operations. On a rail, some of them look alike.
 #include "tests/functional/rails_test_bed.h"
+#include "wire/message_limits.h"
 
 namespace sluice::test {
 namespace {
@@ -122,6 +123,26 @@ TEST_F(RailsMismatch, NoRankGetsAResult) {
 }
 TEST_F(RailsMismatch, NoRankGetsAResultWithoutReducers) {
   no_rank_gets_a_result(0);
+}
+
+// Whose text may be about pieces: each rank's error describes what its own host called.
+TEST_F(RailsMismatch, NoRankGetsAResultOfAnEarlierReducer) {
+  withheld_features_ = wire::kFeatureCaller;
+  closed_ = SLUICE_MISMATCH;
+  for (const Pair& pair : pairs()) {
+    SCOPED_TRACE(sentence(pair));
+    SetUp();
+    run_hosts({0, 0, 1, 1}, 1, [&](uint32_t rank, sluice_session* s) {
+      std::vector<float> x(2 * kCount, 1);
+      sluice_request request = 0;
+      if (pair.calls[rank / 2](s, x.data(), rank, &request) != SLUICE_OK) return 101;
+      if (sluice_wait(s, request, 20'000) != SLUICE_MISMATCH) return 102;
+      const std::string own =
+          std::string("the first on rank ") + (rank < 2 ? "[01] " : "[23] ") + pair.texts[rank / 2];
+      EXPECT_THAT(reason_of(s), ::testing::ContainsRegex(own)) << "rank " << rank;
+      return 0;
+    });
+  }
 }
 
 }  // namespace

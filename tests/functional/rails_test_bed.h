@@ -83,7 +83,9 @@ class Rails : public LocalTestBed {
       ::_exit(code == 0 && ::testing::Test::HasFailure() ? 5 : code);
     }
     ReducerPool pool;
-    const Result<void> started = pool.start(reducers);
+    reducer::ReducerOptions options = ReducerPool::options();
+    options.withheld_features = withheld_features_;
+    const Result<void> started = pool.start(reducers, options);
     ASSERT_TRUE(started.has_value()) << started.error().text;
     std::string list = reducers == 0 ? "none" : pool.list();
     list.resize(256);
@@ -113,6 +115,7 @@ class Rails : public LocalTestBed {
 
   static constexpr int kRefused = 3;  // what a rank exits with that does not join, after writing why
   int expected_exit_ = 0;
+  uint64_t withheld_features_ = 0;    // of the reducers, as earlier ones do
   sluice_status closed_ = SLUICE_OK;  // what sluice_session_close() returns
   std::string log_;                   // what the ranks of the last run have written
   std::string list_;                  // of the reducers; in the ranks
