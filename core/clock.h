@@ -9,4 +9,7 @@ namespace sluice {
 // The current time of CLOCK_MONOTONIC. Any thread.
 [[nodiscard]] Nanos monotonic_now() noexcept;
 
+// The processor time that the calling thread has used.
+[[nodiscard]] Nanos thread_cpu_now() noexcept;
+
 }  // namespace sluice

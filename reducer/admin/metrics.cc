@@ -237,6 +237,10 @@ void add_work(MetricFamilies& f, const Json& status) {
       .add(number(status, "/data/results_resent"));
   f.histogram("sluice_straggler_wait_seconds", "Time from the first to the last contribution of a chunk.")
       .add(durations(object(status, "straggler_waits"), number(status, "/data/straggler_us")));
+  const Json turns = status.value(Pointer("/control/turns"), Json::object());
+  f.histogram("sluice_control_turn_seconds",
+              "Processor time of one handler of the control loop. A long one delays all connections.")
+      .add(durations(turns, number(turns, "/sum_us")));
   f.gauge("sluice_lanes", "Lane threads.").add(number(status, "/lanes"));
   f.counter("sluice_lane_busy_seconds_total", "Time in which the lane had work to do.");
   const Json busy = status.value("lane_busy_seconds", Json::array());

@@ -1,9 +1,11 @@
 // Struct ControlCounters counts the events of a reducer's control side over its life. Control thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/status.h"
+#include "core/units.h"
 #include "reducer/lane/lane_counters.h"
 
 namespace sluice::reducer {
@@ -17,6 +19,16 @@ struct ControlCounters {
   uint64_t sessions_completed = 0;
   uint64_t sessions_failed = 0;
   uint64_t sessions_moved = 0;  // continued at other reducers
+  uint64_t session_ticks = 0;   // visits of the clock
+
+  // Handlers of the control loop, by their processor time: a long one delays all other connections.
+  DurationHistogram turns;
+  uint64_t longest_turn_us = 0;
+  void add_turn(Nanos time) noexcept {
+    const auto us = static_cast<uint64_t>(time / kMicrosecond);
+    turns.add(us);
+    longest_turn_us = std::max(longest_turn_us, us);
+  }
 
   // Of fault-tolerant sessions:
   uint64_t control_resumes = 0;

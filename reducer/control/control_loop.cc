@@ -88,9 +88,13 @@ void ControlLoop::start() {
 }
 
 void ControlLoop::run() {
+  Nanos before = thread_cpu_now();
   for (;;) {
     try {
-      io_.run();
+      while (io_.run_one() != 0) {
+        const Nanos after = thread_cpu_now();
+        counters_.add_turn(after - std::exchange(before, after));
+      }
       break;
     } catch (const std::exception& e) {  // a handler that runs out of memory must not end every session
       log_exception(e);
@@ -167,7 +171,7 @@ void ControlLoop::tick() {
   for (const auto& connection : connections_) connection->check_deadline(now_);
   forget_closed();
   sessions_.outcomes().remove_expired(now_);
-  sessions_.begin_ticks();
+  sessions_.begin_ticks(now_);
   serve_sessions();
   audit_.tick();
   if (!rdma_.rails.open_devices.empty() && now_ - devices_polled_at_ >= kDevicePollInterval) {
@@ -253,6 +257,7 @@ void ControlLoop::begin_drain() {
   drain_deadline_ = now_ + options_.drain_timeout;
   blackbox_.record(blackbox::EventKind::kReducerDraining, {.a = sessions_.open().size()});
   log_.info("draining: " + std::to_string(sessions_.open().size()) + " sessions left");
+  sessions_.wake_all();
   // A session that is joining continues too: other reducers may have committed it already.
   close_if_empty();
 }

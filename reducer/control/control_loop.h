@@ -8,6 +8,7 @@
 #include <atomic>
 #include <exception>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -111,8 +112,9 @@ class ControlLoop {
   [[nodiscard]] ConnectionLimits connection_limits() const;
   [[nodiscard]] UnprovedConnections& unproved() noexcept { return unproved_; }
   void note_closed() noexcept { ++closed_; }
-  // As JSON, with the keys of docs/guides/operate.md.
-  [[nodiscard]] std::string status_json();
+  // Calls `reply` with the status as JSON, with the keys of docs/guides/operate.md, or with an empty text if
+  // memory is short: within this call if there are few sessions. All who ask meanwhile get the same answer.
+  void answer_status(std::function<void(std::string)> reply);
   static uint64_t random64();
 
  private:
@@ -130,6 +132,12 @@ class ControlLoop {
   // Runs `work` on the control thread and blocks until it has answered.
   template <typename Answer>
   [[nodiscard]] Answer query(const std::function<Answer()>& work);
+  // Blocks until the control thread has answered, and does its work if it has ended.
+  template <typename Answer>
+  [[nodiscard]] Answer await(std::future<Answer> future);
+  // Adds up some sessions for the status, and posts the rest or answers.
+  void survey_sessions();
+  [[nodiscard]] std::string status_json();
   void run();
   void accept();
   void retry_accept();
@@ -193,7 +201,8 @@ class ControlLoop {
   uint64_t displaced_ = 0;  // since the last line about them
   Nanos displaced_logged_at_ = 0;
   SessionRegistry sessions_;
-  bool serves_sessions_ = false;  // a posted handler goes on with it
+  bool serves_sessions_ = false;                                  // a posted handler goes on with it
+  std::vector<std::function<void(std::string)>> status_replies_;  // that wait for the survey
   GatherRegistry gathers_;
   JobMonitor job_;
 

@@ -1,6 +1,5 @@
 // Calls of ControlLoop from other threads: they post their work, and some wait for its end.
 #include <algorithm>
-#include <future>
 #include <utility>
 
 #include "core/clock.h"
@@ -55,6 +54,11 @@ Answer ControlLoop::query(const std::function<Answer()>& work) {
       promise.set_exception(std::current_exception());
     }
   });
+  return await(std::move(future));
+}
+
+template <typename Answer>
+Answer ControlLoop::await(std::future<Answer> future) {
   // A loop that has ended runs no handlers. Its thread may still be exiting and other threads may wait as
   // well, so one of them at a time runs the handlers in its place.
   while (future.wait_for(kPollInterval) != std::future_status::ready) {
@@ -77,7 +81,10 @@ void ControlLoop::reconfigure(const ReloadableOptions& options,
 }
 
 std::string ControlLoop::query_status() {
-  return query<std::string>([this] { return status_json(); });
+  std::promise<std::string> promise;
+  auto future = promise.get_future();
+  request_status([&promise](std::string text) { promise.set_value(std::move(text)); });
+  return await(std::move(future));
 }
 
 bool ControlLoop::has_session(const SessionId& session) {
@@ -111,12 +118,30 @@ bool ControlLoop::is_responsive(Nanos timeout) {
 }
 
 void ControlLoop::request_status(std::function<void(std::string)> reply) {
-  asio::post(io_, [this, reply = std::move(reply)] {
-    run_logged([&] {
-      now_ = monotonic_now();
-      reply(status_json());
-    });
+  asio::post(io_, [this, reply = std::move(reply)]() mutable { answer_status(std::move(reply)); });
+}
+
+void ControlLoop::answer_status(std::function<void(std::string)> reply) {
+  status_replies_.push_back(std::move(reply));
+  if (status_replies_.size() > 1) return;
+  sessions_.begin_survey();
+  survey_sessions();
+}
+
+void ControlLoop::survey_sessions() {
+  std::string text;
+  bool is_complete = true;
+  run_logged([&] {
+    now_ = monotonic_now();
+    if (sessions_.survey_some(now_)) {
+      asio::post(io_, [this] { survey_sessions(); });
+      is_complete = false;
+    } else {
+      text = status_json();
+    }
   });
+  if (!is_complete) return;
+  for (const auto& reply : std::exchange(status_replies_, {})) run_logged([&] { reply(text); });
 }
 
 }  // namespace sluice::reducer

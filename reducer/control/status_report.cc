@@ -182,10 +182,17 @@ nlohmann::json rdma_devices(uint64_t& pairs_open) {
   return all;
 }
 
+nlohmann::json histogram_status(const DurationHistogram& durations) {
+  HistogramSum sum;
+  sum.add(durations);
+  return {
+      {"first_bound_us", DurationHistogram::kFirstBoundUs}, {"counts", sum.buckets}, {"sum_us", sum.sum_us}};
+}
+
 nlohmann::json fair_status(const FairPool& pool) {
   return pool.with([](const FairShares& shares) {
     uint64_t active = 0, held = 0, modest = 0;
-    for (const FairShares::Member* m : shares.members()) {
+    for (const FairShares::Member* m : shares.engaged()) {
       active += m->active ? 1 : 0;
       held += m->active && m->held ? 1 : 0;
       modest += m->modest ? 1 : 0;
@@ -195,41 +202,6 @@ nlohmann::json fair_status(const FairPool& pool) {
                           {"held", held},
                           {"modest", modest}};
   });
-}
-
-nlohmann::json tenant_status(SessionRegistry& sessions) {
-  std::map<std::string, uint64_t> served_bytes;
-  for (const auto& [id, session] : sessions.open())
-    served_bytes[session->tenant()] += session->served_bytes();
-  for (const auto& [handle, session] : sessions.ending())
-    served_bytes[session->tenant()] += session->served_bytes();
-  return sessions.tenants().status(served_bytes);
-}
-
-nlohmann::json wait_status(const SessionRegistry& sessions, Nanos now) {
-  uint64_t waiting = 0;
-  Nanos longest = 0;
-  for (const auto& [id, session] : sessions.open()) {
-    const Nanos since = session->missing().since;
-    if (since == 0) continue;
-    waiting += now - since >= kSecond ? 1 : 0;
-    longest = std::max(longest, now - since);
-  }
-  return {{"sessions", waiting}, {"longest_ms", longest / kMillisecond}};
-}
-
-// Ranks whose lane connections do not carry what is sent on them.
-nlohmann::json stall_status(const SessionRegistry& sessions) {
-  uint64_t stalled = 0;
-  Nanos longest = 0;
-  for (const auto& [id, session] : sessions.open()) {
-    for (uint32_t rank = 0; rank < session->rank_count(); ++rank) {
-      const Nanos time = session->path_of(rank).stalled;
-      stalled += time >= transport::PathWatch::kStall ? 1 : 0;
-      longest = std::max(longest, time);
-    }
-  }
-  return {{"ranks", stalled}, {"longest_ms", longest / kMillisecond}};
 }
 
 // Sessions get at least the other half of the room.
@@ -311,22 +283,24 @@ std::string ControlLoop::status_json() {
                {"paired", counters.lanes_paired},
                {"on_tcp", counters.lanes_on_tcp},
                {"devices", devices}};
-  const auto joining =
-      std::ranges::count_if(sessions.open(), [](const auto& s) { return s.second->is_joining(); });
+  const SessionTotals& totals = sessions.totals();
   j["sessions"] = {{"begun", counters.sessions_begun},
                    {"completed", counters.sessions_completed},
                    {"moved", counters.sessions_moved},
                    {"failed", counters.sessions_failed},
                    {"open", sessions.open().size()},
-                   {"joining", joining},
-                   {"active", std::ssize(sessions.open()) - joining},
+                   {"joining", totals.joining},
+                   {"active", sessions.open().size() - std::min(totals.joining, sessions.open().size())},
                    {"ending", sessions.ending().size()}};
   j["resumes"] = {{"control", counters.control_resumes}, {"lane", lane_resumes}};
   j["view_changes"] = {{"proposed", counters.views_proposed}, {"committed", counters.views_committed}};
-  j["tenants"] = tenant_status(sessions);
+  j["tenants"] = sessions.tenants().status(totals.served_bytes);
   j["fair"] = fair_status(loop.fair());
-  j["waits"] = wait_status(sessions, loop.now());
-  j["stalls"] = stall_status(sessions);
+  j["waits"] = {{"sessions", totals.waiting}, {"longest_ms", totals.longest_wait / kMillisecond}};
+  j["stalls"] = {{"ranks", totals.stalled_ranks}, {"longest_ms", totals.longest_stall / kMillisecond}};
+  j["control"] = {{"turns", histogram_status(counters.turns)},
+                  {"longest_turn_us", counters.longest_turn_us},
+                  {"session_ticks", counters.session_ticks}};
   add_models(j, loop.options());
   const size_t used = std::min(config::json_text(j).size() + 32, wire::kMaxStatusText);
   j["session_list"] = session_list(loop, wire::kMaxStatusText - used);

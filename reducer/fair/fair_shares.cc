@@ -21,8 +21,7 @@ constexpr double kCapacityDrop = 0.8;
 void FairShares::add(Member& member) {
   member.time = floor_;
   for (const Meter* meter : member.meters) member.served += meter->served();
-  members_.push_back(&member);
-  engaged_.reserve(members_.capacity());
+  if (++member_count_ > engaged_.capacity()) engaged_.reserve(2 * member_count_);
   for (Meter* meter : member.meters) {
     meter->report_to(arrivals_, member);
     meter->watch();
@@ -33,7 +32,7 @@ void FairShares::remove(Member& member) noexcept {
   member.has_arrived.store(true, std::memory_order_relaxed);  // so that it arrives no more
   engage_arrivals();                                          // it may have
   remove_limits(member);
-  std::erase(members_, &member);
+  --member_count_;
   std::erase(engaged_, &member);
 }
 

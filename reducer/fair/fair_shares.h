@@ -93,9 +93,8 @@ class FairShares {
   void update(Nanos now) noexcept;
 
   [[nodiscard]] double bytes_per_second() const noexcept { return capacity_; }  // 0: not measured yet
-  [[nodiscard]] std::span<Member* const> members() const noexcept { return members_; }
-  // Those that an update looks at.
-  [[nodiscard]] size_t engaged() const noexcept { return engaged_.size(); }
+  // The members that an update looks at: all that are active, held or modest are among them.
+  [[nodiscard]] std::span<Member* const> engaged() const noexcept { return engaged_; }
 
  private:
   // The activity of the members since the last update.
@@ -118,9 +117,10 @@ class FairShares {
   [[nodiscard]] static double weight_of(const Member& m) noexcept;
   static void remove_limits(Member& m) noexcept;
 
-  std::vector<Member*> members_;
-  // Those that have moved bytes within kClaimExpiry, or are limited or modest. The others cost nothing.
-  std::vector<Member*> engaged_;  // has the capacity of members_
+  size_t member_count_ = 0;
+  // Those that have moved bytes within kClaimExpiry, or are limited or modest. The others cost nothing. Has
+  // room for all members.
+  std::vector<Member*> engaged_;
   ArrivalList arrivals_;
   uint32_t capacity_drops_ = 0;
   Nanos last_update_ = 0;

@@ -81,8 +81,8 @@ ParsedArea parse_area(std::span<const std::byte> area) {
                                 .dtype = static_cast<wire::DType>(p[14]),
                                 .kind = static_cast<wire::Kind>(std::to_integer<unsigned>(p[15]) % 16),
                                 .op = static_cast<wire::Op>(std::to_integer<unsigned>(p[15]) / 16)};
-      const bool is_known = wire::is_valid(caller.dtype) && wire::is_valid(caller.op) &&
-                            caller.kind <= wire::Kind::kBroadcast;
+      const bool is_known =
+          wire::is_valid(caller.dtype) && wire::is_valid(caller.op) && caller.kind <= wire::Kind::kBroadcast;
       if (is_known) parsed.caller = caller;
     }
     at += 8 + padded;

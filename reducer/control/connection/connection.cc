@@ -112,7 +112,8 @@ void Connection::on_closed(Errc reason) {
 void Connection::on_frame() {
   switch (state_) {
     case State::kHello: return on_hello();
-    case State::kSecuring: return;
+    case State::kSecuring:
+    case State::kAnswering: return;
     case State::kRequest: return on_request();
     case State::kPairing: return pair_ ? on_paired() : on_pair();
     case State::kControl: return on_control();
@@ -123,8 +124,8 @@ void Connection::on_frame() {
 
 bool Connection::expects_frame() const noexcept {
   // After PAIR the next bytes may belong to the lane.
-  return state_ != State::kHello && state_ != State::kSecuring && state_ != State::kHandedOver &&
-         !hand_over_when_written_ && !is_creating_pair_;
+  return state_ != State::kHello && state_ != State::kSecuring && state_ != State::kAnswering &&
+         state_ != State::kHandedOver && !hand_over_when_written_ && !is_creating_pair_;
 }
 
 // Decodes the message of the rank and passes it to the session.
@@ -137,6 +138,7 @@ void Connection::pass_to_session(void (Session::*handler)(Connection&, uint32_t,
 void Connection::on_control() {
   if (session_ == nullptr) return close(Errc::kUnexpectedMessage);
   session_->record_activity(rank_);
+  if (header().type != wire::FrameType::kHeartbeat) loop_.sessions().wake(*session_);
   switch (header().type) {
     case wire::FrameType::kVote: return pass_to_session(&Session::on_vote);
     case wire::FrameType::kCommit: return pass_to_session(&Session::on_commit);

@@ -62,7 +62,17 @@ class Connection final : public FrameConnection {
 
  private:
   // kSecuring: WELCOME and the TLS handshake. kPairing: the lane is attached, RDMA is being negotiated.
-  enum class State : uint8_t { kHello, kSecuring, kRequest, kPairing, kControl, kGather, kHandedOver };
+  // kAnswering: the status is being made.
+  enum class State : uint8_t {
+    kHello,
+    kSecuring,
+    kRequest,
+    kAnswering,
+    kPairing,
+    kControl,
+    kGather,
+    kHandedOver
+  };
 
   void on_frame() override;
   [[nodiscard]] bool expects_frame() const noexcept override;
@@ -86,6 +96,7 @@ class Connection final : public FrameConnection {
   void on_gather();
   void on_store();
   void on_drain();
+  void answer_status(std::function<void()> then);
   template <typename Query>
   [[nodiscard]] bool accept_query();
   // The session that an ATTACH names; null after a refusal.

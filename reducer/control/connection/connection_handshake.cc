@@ -107,9 +107,8 @@ void Connection::on_request() {
       return on_join();
     case wire::Purpose::kLane: return on_attach();
     case wire::Purpose::kStatus:
-      if (!accept_query<wire::StatusQuery>()) return;
-      send(wire::StatusReply{.json = loop_.status_json()});
-      return finish();
+      if (accept_query<wire::StatusQuery>()) answer_status({});
+      return;
     case wire::Purpose::kVerdict:
       if (!accept_query<wire::VerdictQuery>()) return;
       send(loop_.sessions().outcomes().find_verdict(hello_));
@@ -128,9 +127,19 @@ void Connection::on_drain() {
     return refuse({Errc::kUnauthenticated,
                    "reducer has no pool key (--key-file), so it can only be drained on its host"});
   loop_.log().info("drain requested by " + peer());
-  send(wire::StatusReply{.json = loop_.status_json()});
-  finish();
-  loop_.drain();  // after this handler: a reducer without sessions closes all connections that do not finish
+  // After the answer: a reducer without sessions closes all connections that do not finish.
+  answer_status([this] { loop_.drain(); });
+}
+
+void Connection::answer_status(std::function<void()> then) {
+  state_ = State::kAnswering;
+  loop_.answer_status([self = shared_self(), then = std::move(then)](const std::string& json) {
+    if (self->is_open() && !json.empty()) {
+      self->send(wire::StatusReply{.json = json});
+      self->finish();
+    }
+    if (then) then();
+  });
 }
 
 void Connection::on_store() {

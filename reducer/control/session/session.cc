@@ -65,6 +65,7 @@ void Session::on_abort(Connection& /*from*/, uint32_t rank, const wire::Abort& a
 }
 
 void Session::on_control_lost(uint32_t rank, Errc reason) {
+  loop_.sessions().wake(*this);
   RankState& r = ranks_[rank];
   r.control.reset();
   r.reported_path.stalled = 0;
@@ -148,6 +149,31 @@ void Session::tick(Nanos now) {
   request_progress();
   if (can_recover()) check_absences(now);
   if (state_ == State::kActive && now >= next_heartbeat_at_) send_heartbeats(now);
+}
+
+bool Session::is_quiet() const {
+  if (view_.is_removed()) return false;
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    const RankState& r = ranks_[rank];
+    if (r.has_left) {
+      if (!r.leave_acked) return false;
+      continue;
+    }
+    if (r.lane_closed_at != 0 || r.reported_absence != 0) return false;
+    if (can_recover() && absent_since(rank) != 0) return false;
+  }
+  return true;
+}
+
+Nanos Session::next_tick() const {
+  if (state_ == State::kEnding) return close_deadline_;
+  if (!is_quiet()) return 0;
+  if (state_ == State::kJoining) return join_deadline_;
+  Nanos due = next_heartbeat_at_;
+  for (const RankState& r : ranks_) {
+    if (!r.has_left) due = std::min(due, r.last_heard + loop_.options().peer_timeout);
+  }
+  return due;
 }
 
 void Session::check_losses(uint32_t rank, Nanos now) {

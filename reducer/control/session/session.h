@@ -87,6 +87,9 @@ class Session {
   void on_control_lost(uint32_t rank, Errc reason);
   void on_lane_event(const LaneEvent& event);
   void tick(Nanos now);
+  // When the next tick() is due, unless something happens before: 0 for the next pass of the control loop.
+  // SessionRegistry::wake() says that something has.
+  [[nodiscard]] Nanos next_tick() const;
   // Ends the session with this error on every rank.
   void fail(Errc code, uint32_t rank, const std::string& text);
   // Shortens the time that an ending session waits for its peers.
@@ -160,6 +163,8 @@ class Session {
   };
 
   // ---- session.cc ----
+  // No rank lacks a connection, leaves or has another change under way that only the clock ends.
+  [[nodiscard]] bool is_quiet() const;
   void check_losses(uint32_t rank, Nanos now);
   void log_findings(Nanos now);  // session_health.cc
   void write_audit_line(std::string_view result) const;

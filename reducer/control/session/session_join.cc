@@ -198,6 +198,7 @@ void Session::add(const std::shared_ptr<Connection>& control, const wire::Hello&
         {Errc::kRankTaken, "rank " + std::to_string(hello.rank) + " has already joined from " + r.peer},
         hello.rank);
   }
+  loop_.sessions().wake(*this);
   r.control = control;
   r.peer = control->peer();
   r.view_hash = join.view_hash;

@@ -81,6 +81,7 @@ std::optional<Error> Session::check_excluded(uint32_t rank) const {
 }
 
 void Session::resume(const std::shared_ptr<Connection>& control, uint32_t rank) {
+  loop_.sessions().wake(*this);
   RankState& r = ranks_[rank];
   if (r.control) r.control->supersede();
   r.control = control;

@@ -101,6 +101,7 @@ bool SessionRegistry::join(Connection& connection, const wire::Hello& hello, con
   // Operations that may throw precede the accounting.
   session->join_fair_pool(tenants_.account(tenant));
   by_handle_.emplace(session->handle(), session.get());
+  wake(*session);
   Session& s = *open_.emplace(hello.session, std::move(session)).first->second;
   tenants_.reserve(tenant, bytes);
   reserved_bytes_ += bytes;
@@ -150,48 +151,58 @@ void SessionRegistry::replace_id_for(const SessionId& session) {
 void SessionRegistry::on_lane_event(const LaneEvent& event) {
   const auto found = by_handle_.find(event.session->plan().handle);
   SLUICE_ASSERT(found != by_handle_.end());  // a session lives until its lanes have released it
+  if (event.kind != LaneEvent::Kind::kReleased) wake(*found->second);
   found->second->on_lane_event(event);
   if (found->second->is_released()) released_.push_back(found->first);
 }
 
-void SessionRegistry::begin_ticks() noexcept {
-  if (pass_ != Pass::kNone) return;
-  pass_ = Pass::kOpen;
-  ticked_.reset();
-  ticked_handle_ = 0;
+bool SessionRegistry::tick_some(Nanos now) {
+  for (size_t ranks = 0; ranks < kTickedRanksPerTurn;) {
+    const auto handle = due_.first(pass_at_);
+    if (!handle) return false;
+    Session& session = *by_handle_.at(*handle);
+    due_.set(*handle, pass_at_ + 1);  // also if memory is short
+    session.tick(now);
+    ++loop_.counters().session_ticks;
+    due_.set(*handle, std::max(session.next_tick(), pass_at_ + 1));
+    ranks += session.rank_count();
+  }
+  return true;
 }
 
-bool SessionRegistry::tick_some(Nanos now) {
-  size_t left = kTickedPerTurn;
-  if (pass_ == Pass::kOpen) {
-    auto it = ticked_ ? open_.upper_bound(*ticked_) : open_.begin();
-    for (; it != open_.end() && left > 0; ++it, --left) {
-      ticked_ = it->first;
-      it->second->tick(now);
-    }
-    if (it != open_.end()) return true;
-    pass_ = Pass::kEnding;
+void SessionRegistry::wake(const Session& session) {
+  due_.bring_forward(session.handle(), pass_at_ + 1);
+}
+
+void SessionRegistry::wake_all() {
+  for (const auto& [handle, session] : by_handle_) wake(*session);
+}
+
+void SessionRegistry::begin_survey() {
+  totals_ = {};
+  surveyed_ = 0;
+}
+
+bool SessionRegistry::survey_some(Nanos now) {
+  auto it = by_handle_.upper_bound(surveyed_);
+  for (size_t ranks = 0; it != by_handle_.end() && ranks < kSurveyedRanksPerTurn; ++it) {
+    totals_.add(*it->second, now);
+    surveyed_ = it->first;
+    ranks += it->second->rank_count();
   }
-  if (pass_ == Pass::kEnding) {
-    auto it = ending_.upper_bound(ticked_handle_);
-    for (; it != ending_.end() && left > 0; ++it, --left) {
-      ticked_handle_ = it->first;
-      it->second->tick(now);
-    }
-    if (it != ending_.end()) return true;
-    pass_ = Pass::kNone;
-  }
-  return false;
+  return it != by_handle_.end();
 }
 
 void SessionRegistry::on_process_stall(Nanos time) {
   for (const auto& [id, session] : open_) session->on_process_stall(time);
+  wake_all();
 }
 
 void SessionRegistry::stop(Errc code, const std::string& text, Nanos linger_deadline) {
   for (const auto& [id, session] : open_) session->stop(code, text);
   release_ended();
   for (const auto& [handle, session] : ending_) session->limit_linger(linger_deadline);
+  wake_all();
 }
 
 bool SessionRegistry::release_ended() {
@@ -208,9 +219,11 @@ bool SessionRegistry::release_ended() {
   for (size_t freed = 0; freed < kFreedPerTurn && !released_.empty(); ++freed) {
     const auto it = ending_.find(released_.back());
     const Session& s = *it->second;
+    if (s.handle() <= surveyed_) totals_.remove(s);
     reserved_bytes_ -= s.reserved_bytes();
     tenants_.release(s.tenant(), s.reserved_bytes(), s.served_bytes());
     by_handle_.erase(released_.back());
+    due_.remove(released_.back());
     ending_.erase(it);
     released_.pop_back();
   }

@@ -9,12 +9,13 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/result.h"
+#include "reducer/control/session/due_times.h"
 #include "reducer/control/session/join_outcomes.h"
 #include "reducer/control/session/session.h"
+#include "reducer/control/session/session_totals.h"
 #include "reducer/control/tenants.h"
 #include "reducer/lane/lane_messages.h"
 #include "wire/messages.h"
@@ -47,11 +48,22 @@ class SessionRegistry {
 
   void on_lane_event(const LaneEvent& event);
   // A session has begun to end. From within calls of it, so it is moved out of open() later.
-  void note_ending(Session& session) { ended_.push_back(&session); }
-  // Begins a pass over all sessions unless one is under way. Then tick_some() visits some of them, in a
-  // bounded time, and returns true until the pass is complete.
-  void begin_ticks() noexcept;
+  void note_ending(Session& session) {
+    ended_.push_back(&session);
+    wake(session);
+  }
+  // Begins a pass over the sessions that are due now. Then tick_some() ticks some of them, in a bounded time,
+  // and returns true until the pass is complete.
+  void begin_ticks(Nanos now) noexcept { pass_at_ = now; }
   [[nodiscard]] bool tick_some(Nanos now);
+  // Something has happened to the session that its next tick did not expect: it is due at the next pass.
+  void wake(const Session& session);
+  void wake_all();
+  // Begins to add up all sessions for the status. Then survey_some() adds some of them, in a bounded time,
+  // and returns true until totals() has all.
+  void begin_survey();
+  [[nodiscard]] bool survey_some(Nanos now);
+  [[nodiscard]] const SessionTotals& totals() const noexcept { return totals_; }
   // This process did not run for `time`.
   void on_process_stall(Nanos time);
   // Ends every session; sessions that are ending already wait no longer than `linger_deadline` for their
@@ -77,10 +89,9 @@ class SessionRegistry {
   // Beyond this, the oldest replacement is dropped: its session cannot add this reducer again.
   static constexpr size_t kMaxReplacementIds = 4096;
 
-  // Sessions of one turn of the control loop: others wait meanwhile.
-  static constexpr size_t kTickedPerTurn = 256, kFreedPerTurn = 64;
-  // Where a pass over all sessions continues.
-  enum class Pass : uint8_t { kNone, kOpen, kEnding };
+  // Ranks of ticked and of surveyed sessions, and freed sessions, of one turn of the control loop: others
+  // wait meanwhile.
+  static constexpr size_t kTickedRanksPerTurn = 256, kSurveyedRanksPerTurn = 2048, kFreedPerTurn = 64;
 
   [[nodiscard]] std::optional<Error> check_join(const wire::Hello& hello, const wire::Join& join) const;
   [[nodiscard]] uint32_t next_handle();
@@ -92,12 +103,13 @@ class SessionRegistry {
   JoinOutcomes outcomes_;
   OpenSessions open_;
   EndingSessions ending_;
-  std::unordered_map<uint32_t, Session*> by_handle_;  // all of both
-  std::vector<Session*> ended_;                       // still in open_
-  std::vector<uint32_t> released_;                    // handles of sessions to free
-  Pass pass_ = Pass::kNone;
-  std::optional<SessionId> ticked_;  // the last one of the pass
-  uint32_t ticked_handle_ = 0;
+  std::map<uint32_t, Session*> by_handle_;  // all of both
+  std::vector<Session*> ended_;             // still in open_
+  std::vector<uint32_t> released_;          // handles of sessions to free
+  DueTimes due_;                            // of all of both
+  Nanos pass_at_ = 0;                       // the present pass, or the last one
+  SessionTotals totals_;
+  uint32_t surveyed_ = 0;  // handles up to this one are in the totals
   std::map<SessionId, ReplacementId> replacement_ids_;
   uint64_t reserved_bytes_ = 0;
   uint32_t last_handle_ = 0;

@@ -229,24 +229,24 @@ TEST_F(FairSharesTest, AnUpdateLooksAtSessionsThatMoveBytes) {
   job(account(1));
   job(account(3));
   for (int i = 0; i < 100; ++i) job(account(1)).demand = 0;
-  EXPECT_EQ(shares_.engaged(), 0U);
+  EXPECT_EQ(shares_.engaged().size(), 0U);
   (void)run(5 * kSecond);
-  EXPECT_EQ(shares_.engaged(), 2U);
+  EXPECT_EQ(shares_.engaged().size(), 2U);
   jobs_[1].stalled = true;
   (void)run(2 * FairShares::kClaimExpiry);
-  EXPECT_EQ(shares_.engaged(), 1U);
+  EXPECT_EQ(shares_.engaged().size(), 1U);
   EXPECT_GT(run(kSecond)[0], 0.98 * kLink);
   jobs_[1].stalled = false;
   jobs_[50].demand = kLink;
   (void)run(5 * kSecond);
-  EXPECT_EQ(shares_.engaged(), 3U);
+  EXPECT_EQ(shares_.engaged().size(), 3U);
   const auto moved = run(30 * kSecond);
   EXPECT_NEAR(moved[1] / moved[0], 3, 0.2);
   EXPECT_NEAR(moved[50] / moved[0], 1, 0.1);
   jobs_[50].demand = jobs_[50].ready = 0;
   (void)run(2 * FairShares::kClaimExpiry);
   for (Job& j : jobs_) shares_.remove(j.member);
-  EXPECT_EQ(shares_.engaged(), 0U);
+  EXPECT_EQ(shares_.engaged().size(), 0U);
 }
 
 TEST_F(FairSharesTest, LimitsNoSessionForARemovedOne) {
