@@ -42,6 +42,8 @@ class PathMonitor {
   }
   // Owner thread. Returns what is new since the last sample.
   PathReport sample(const Endpoint& ep, Nanos now) noexcept;
+  // By the last sample: sent data was not acknowledged yet. Owner thread.
+  [[nodiscard]] bool has_unacked() const noexcept { return last_.has_unacked; }
   // Any thread. Without samples, a stall lasts no longer than two intervals after the last one.
   [[nodiscard]] PathReport report(Nanos now) const noexcept;
 

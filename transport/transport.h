@@ -146,6 +146,7 @@ struct EndpointCounters {
   uint64_t post_calls = 0;        // calls that posted them
   uint64_t completions = 0;
 
+  friend bool operator==(const EndpointCounters&, const EndpointCounters&) = default;
   EndpointCounters& operator+=(const EndpointCounters& c) noexcept {
     frames_in += c.frames_in;
     frames_out += c.frames_out;

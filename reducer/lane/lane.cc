@@ -38,8 +38,12 @@ void Lane::tick_sessions() noexcept {
     next_tick_ = work_.now + kTick;
     next_ticked_ = 0;
   }
-  const size_t end = std::min(sessions_.size(), next_ticked_ + kTickedPerTurn);
-  while (next_ticked_ < end) sessions_[next_ticked_++]->tick(options_.frame_timeout);
+  const size_t end = std::min(sessions_.size(), next_ticked_ + kSeenPerTurn);
+  for (size_t ticked = 0; next_ticked_ < end && ticked < kTickedPerTurn; ++next_ticked_) {
+    if (work_.tick_due[next_ticked_] > work_.now) continue;
+    sessions_[next_ticked_]->tick(options_.frame_timeout);
+    ++ticked;
+  }
 }
 
 transport::EndpointOptions Lane::endpoint_options(const SessionPlan& plan) const noexcept {
@@ -51,6 +55,7 @@ transport::EndpointOptions Lane::endpoint_options(const SessionPlan& plan) const
 void Lane::add_session(LaneSession& session) {
   if (session.is_in_lane()) return;
   sessions_.push_back(&session);
+  work_.tick_due.push_back(0);
   for (auto* list : {&ready_, &work_.folds, &work_.events}) list->reserve(sessions_.capacity());
   session.enter(work_, counters_, sessions_.size() - 1);
 }
@@ -61,8 +66,10 @@ void Lane::remove_session(size_t place) noexcept {
   if (place + 1 != sessions_.size()) {
     sessions_[place] = sessions_.back();
     sessions_[place]->move_to(place);
+    work_.tick_due[place] = work_.tick_due.back();
   }
   sessions_.pop_back();
+  work_.tick_due.pop_back();
 }
 
 void Lane::attach(LaneSession& session, Rank rank, transport::Endpoint& ep) {
@@ -85,6 +92,7 @@ unsigned Lane::process_commands() noexcept {
 void Lane::execute(const LaneCommand& c) noexcept {
   LaneSession& session = *c.session;
   add_session(session);
+  session.leave_idle();
   switch (c.kind) {
     case LaneCommand::Kind::kAttach: {
       transport::tcp::Socket socket(c.socket);

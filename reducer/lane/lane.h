@@ -79,9 +79,10 @@ class Lane {
   void add_session(LaneSession& session);
   void remove_session(size_t place) noexcept;
 
-  // A pass over all sessions begins every kTick. A turn of it is bounded, since other sessions wait for it.
+  // A pass over all sessions begins every kTick, and ticks those that are due. A turn of it is bounded, since
+  // other sessions wait for it.
   static constexpr Nanos kTick = 100 * kMillisecond;
-  static constexpr size_t kTickedPerTurn = 64;
+  static constexpr size_t kTickedPerTurn = 64, kSeenPerTurn = 8192;
   static constexpr size_t kFoldSlice = 64 * kKiB;
 
   const LaneOptions options_;

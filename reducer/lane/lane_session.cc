@@ -35,8 +35,10 @@ void LaneSession::attach(Rank rank, transport::Endpoint& ep) noexcept {
   conn.close_reported_ = false;  // drops the event of a connection that was replaced in the turn it closed
   conn.loss_detector_.start(ep);
   conn.path_.start();
+  conn.has_unsampled_ = true;
   conn.state_ = RankConnection::State::kAttached;
   conn.attached_at_ = now();
+  leave_idle();
   conn.down_since_.store(0, std::memory_order_relaxed);
   ++open_connections_;
   counters_->attached.add(1);
@@ -110,14 +112,11 @@ void LaneSession::end() noexcept {
 void LaneSession::tick(Nanos frame_timeout) noexcept {
   const bool samples_paths = now() >= next_path_sample_;
   if (samples_paths) next_path_sample_ = now() + transport::PathMonitor::kInterval;
+  bool is_idle = life_ == Life::kRunning;
   for (const auto& conn : connections_) {
     if (conn->endpoint_ == nullptr) continue;
-    conn->add_counters();
-    if (samples_paths) {
-      const transport::PathReport news = conn->path_.sample(*conn->endpoint_, now());
-      counters_->packets_out.add(news.packets);
-      counters_->lost_packets_out.add(news.lost_packets);
-    }
+    is_idle &= !conn->add_counters() && conn->state_ == RankConnection::State::kCommitted;
+    if (samples_paths && conn->sample_path(now())) is_idle = false;
     // A rank's first connection sends COMMIT after the verdict; a later one sends RESUME at once.
     if (conn->committed_ && conn->state_ == RankConnection::State::kAttached &&
         now() - conn->attached_at_ >= frame_timeout)
@@ -125,7 +124,9 @@ void LaneSession::tick(Nanos frame_timeout) noexcept {
     if (life_ == Life::kEnding && close_now_.load(std::memory_order_relaxed))
       conn->endpoint_->close(Errc::kAborted);
   }
-  publish_missing();
+  const bool waits = publish_missing();
+  is_idle_ = is_idle && !waits;
+  work_->tick_due[place_] = is_idle_ ? now() + kIdleTick : 0;
 }
 
 bool LaneSession::report_events(SpscRing<LaneEvent>& events) noexcept {
@@ -155,12 +156,12 @@ bool LaneSession::report_events(SpscRing<LaneEvent>& events) noexcept {
   return false;
 }
 
-void LaneSession::publish_missing() noexcept {
+bool LaneSession::publish_missing() noexcept {
   const ChunkSlot& c = chunks_[next_result_ % plan_.slots];
   if (c.state != ChunkState::kFilling) {
     missing_since_.store(0, std::memory_order_relaxed);
     missing_count_.store(0, std::memory_order_relaxed);
-    return;
+    return false;
   }
   uint32_t count = 0;
   for (const auto& conn : connections_) {
@@ -170,6 +171,7 @@ void LaneSession::publish_missing() noexcept {
   }
   missing_count_.store(count, std::memory_order_relaxed);
   missing_since_.store(c.first_arrival, std::memory_order_relaxed);
+  return true;
 }
 
 LaneSession::MissingRanks LaneSession::missing() const noexcept {

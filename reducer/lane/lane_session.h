@@ -131,10 +131,16 @@ class LaneSession {
   [[nodiscard]] bool report_events(SpscRing<LaneEvent>& events) noexcept;
   [[nodiscard]] bool has_events() const noexcept { return events_due_; }  // it is in LaneWork::events
 
-  // Every 100 ms: publishes the counters and the ranks that the oldest unfinished chunk lacks. Closes
-  // connections that are late with their first frame. Once a second also samples what the network does to
-  // each connection.
+  // Every 100 ms, or kIdleTick while nothing moves: publishes the counters and the ranks that the oldest
+  // unfinished chunk lacks. Closes connections that are late with their first frame. Once a second also
+  // samples what the network does to each connection that moves something.
+  static constexpr Nanos kIdleTick = kSecond;
   void tick(Nanos frame_timeout) noexcept;
+  // The next pass ticks the session.
+  void leave_idle() noexcept {
+    is_idle_ = false;
+    work_->tick_due[place_] = 0;
+  }
 
   // ---- any thread ----
   // When the rank lost its connection; 0: the rank is connected, or never was.
@@ -220,7 +226,7 @@ class LaneSession {
     return conn.view_.version == view_.version && conn.next_contribution_ > sequence;
   }
   [[nodiscard]] uint32_t ranks_of_group(uint32_t group) const noexcept;
-  void publish_missing() noexcept;
+  bool publish_missing() noexcept;  // true: a rank is missing
   void fail(Errc code, Rank rank, const char* format, ...) noexcept __attribute__((format(printf, 4, 5)));
   void fail_mismatch(const RankConnection& conn, const wire::FrameHeader& h, uint64_t count,
                      const std::optional<wire::Caller>& caller, const ChunkSlot& c,
@@ -260,6 +266,7 @@ class LaneSession {
   LaneCounters* counters_ = nullptr;
   LaneWork* work_ = nullptr;
   size_t place_ = 0;
+  bool is_idle_ = false;  // the last tick found that nothing moves
 
   // Tasks in the order they became due: at most one per (slot, group) and one final fold per slot.
   std::vector<FoldTask> tasks_;

@@ -126,6 +126,7 @@ void LaneSession::on_contribution(RankConnection& conn, const wire::FrameHeader&
   }
   if (c.state == ChunkState::kFree) {
     c.begin(*agreed, owner, count, caller, conn.rank_, now());
+    if (is_idle_) leave_idle();
   } else if (const char* field = first_difference(c, *agreed, owner, count); field != nullptr) {
     fail_mismatch(conn, h, count, caller, c, field);
     return;

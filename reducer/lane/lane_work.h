@@ -16,6 +16,8 @@ struct LaneWork {
   // the lane removes them when it finds nothing to do.
   std::vector<LaneSession*> folds;   // that have fold tasks
   std::vector<LaneSession*> events;  // that have events to report, or a connection to attach
+  // By place: when the session's next tick is due. Side by side, because a pass reads all of them.
+  std::vector<Nanos> tick_due;
 };
 
 }  // namespace sluice::reducer

@@ -107,8 +107,9 @@ bool RankConnection::exceeds_bad_frame_limit(Errc reason) noexcept {
   return bad_frame_closes_ >= kMaxBadFrameCloses;
 }
 
-void RankConnection::add_counters() noexcept {
+bool RankConnection::add_counters() noexcept {
   const transport::EndpointCounters& c = endpoint_->counters();
+  if (c == counted_) return false;
   LaneCounters& lane = *session_.counters_;
   lane.frames_in.add(c.frames_in - counted_.frames_in);
   lane.frames_out.add(c.frames_out - counted_.frames_out);
@@ -125,6 +126,16 @@ void RankConnection::add_counters() noexcept {
   lane.send_calls.add(c.send_calls - counted_.send_calls);
   lane.send_blocked_ns.add(c.send_blocked_ns - counted_.send_blocked_ns);
   counted_ = c;
+  has_unsampled_ = true;
+  return true;
+}
+
+bool RankConnection::sample_path(Nanos now) noexcept {
+  if (!std::exchange(has_unsampled_, false) && !path_.has_unacked()) return false;
+  const transport::PathReport news = path_.sample(*endpoint_, now);
+  session_.counters_->packets_out.add(news.packets);
+  session_.counters_->lost_packets_out.add(news.lost_packets);
+  return true;
 }
 
 }  // namespace sluice::reducer

@@ -48,8 +48,10 @@ class RankConnection final : public transport::Handler {
   // kAttached: the first frame, COMMIT or RESUME, has not arrived.
   enum class State : uint8_t { kAbsent, kAttached, kCommitted, kClosed };
 
-  // Adds what the endpoint has counted since the last call to the lane's counters.
-  void add_counters() noexcept;
+  // Adds what the endpoint has counted since the last call to the lane's counters. False: nothing.
+  bool add_counters() noexcept;
+  // Samples what the network does, unless nothing has moved and all was acknowledged: false.
+  [[nodiscard]] bool sample_path(Nanos now) noexcept;
   void drop_next_socket() noexcept { next_socket_ = transport::tcp::Socket(); }
   // Counts a close by a bad frame. True: there were so many that a new connection will not help.
   [[nodiscard]] bool exceeds_bad_frame_limit(Errc reason) noexcept;
@@ -81,6 +83,7 @@ class RankConnection final : public transport::Handler {
   uint32_t pending_puts_ = 0;         // results of any view whose memory the transport still uses
   std::atomic<Nanos> down_since_{0};  // read by any thread
   transport::EndpointCounters counted_;
+  bool has_unsampled_ = true;  // something may have moved since the last sample of path_
   transport::LossDetector loss_detector_;
   transport::PathMonitor path_;                 // report() by any thread
   std::array<std::byte, 40> control_body_{};    // COMMIT, RESUME or VIEW_COMMIT

@@ -34,6 +34,11 @@ class LaneIdleTest : public ::testing::Test {
   LaneIdleTest() {
     for (uint32_t i = 0; i < kIdle; ++i) idle.emplace_back(test_bed, 100 + i);
     test_bed.commit_all();
+    const auto body = wire::encode_body(wire::Commit{.incarnation = 7});
+    for (IdleSession& i : idle) {
+      const auto header = wire::control_header(wire::FrameType::kCommit, body, i.plan.handle);
+      EXPECT_TRUE(i.rank.send(header, body).ok());
+    }
     test_bed.settle();
   }
   ~LaneIdleTest() override { test_bed.lane.reset(); }  // its endpoints refer to the sessions' connections
@@ -57,13 +62,33 @@ TEST_F(LaneIdleTest, ATurnLooksAtSessionsWithWorkOnly) {
 TEST_F(LaneIdleTest, APassOverAllTakesSeveralTurns) {
   test_bed.settle();
   EXPECT_GT(test_bed.lane->idle_limit(), 0);
-  test_bed.advance(kSecond);
+  test_bed.advance(2 * kSecond);
   for (int i = 0; i < 3; ++i) {
     turn();
     EXPECT_EQ(test_bed.lane->idle_limit(), 0) << "the lane must not sleep within a pass";
   }
   turn();
   EXPECT_GT(test_bed.lane->idle_limit(), 0);
+}
+
+TEST_F(LaneIdleTest, APassPassesOverWhatWasIdleLately) {
+  const auto due = [&] {
+    return std::ranges::count_if(test_bed.lane->work().tick_due,
+                                 [&](Nanos at) { return at <= test_bed.now; });
+  };
+  for (int pass = 0; pass < 4; ++pass) {  // the first ones have something to count
+    do turn();
+    while (test_bed.lane->idle_limit() == 0);
+    test_bed.advance(100 * kMillisecond);
+  }
+  EXPECT_EQ(due(), 0);
+  // The first chunk of an operation makes its session due, whose rank 0 others may wait for.
+  ASSERT_TRUE(test_bed.contribute(0, 0, {1.0F}).ok());
+  turn();
+  test_bed.advance(100 * kMillisecond);
+  EXPECT_EQ(due(), 1);
+  test_bed.advance(kSecond);
+  EXPECT_EQ(due(), kIdle + 1);
 }
 
 // The pass closes what waits for its peer, in any order of places.
