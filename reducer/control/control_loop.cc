@@ -168,7 +168,7 @@ void ControlLoop::tick() {
   mailbox_.flush();
   process_lane_events();
   gathers_.tick(now_);
-  for (const auto& connection : connections_) connection->check_deadline(now_);
+  check_deadlines();
   forget_closed();
   sessions_.outcomes().remove_expired(now_);
   sessions_.begin_ticks(now_);

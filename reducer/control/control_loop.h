@@ -29,6 +29,7 @@
 #include "reducer/control/connection/unproved_connections.h"
 #include "reducer/control/control_counters.h"
 #include "reducer/control/descriptor_reserve.h"
+#include "reducer/control/due_times.h"
 #include "reducer/control/gather_registry.h"
 #include "reducer/control/job_monitor.h"
 #include "reducer/control/lane_mailbox.h"
@@ -104,14 +105,15 @@ class ControlLoop {
   [[nodiscard]] const std::vector<std::unique_ptr<LaneThread>>& lanes() const noexcept { return lanes_; }
   [[nodiscard]] uint32_t lane_count() const noexcept { return static_cast<uint32_t>(lanes_.size()); }
   // In the handshake and control connections.
-  [[nodiscard]] size_t connection_count() const noexcept { return connections_.size() - closed_; }
+  [[nodiscard]] size_t connection_count() const noexcept { return connections_.size() - closed_.size(); }
   struct ConnectionLimits {
     size_t all = 0;       // of connection_count()
     size_t unproved = 0;  // of these, how many may have proved nothing
   };
   [[nodiscard]] ConnectionLimits connection_limits() const;
   [[nodiscard]] UnprovedConnections& unproved() noexcept { return unproved_; }
-  void note_closed() noexcept { ++closed_; }
+  [[nodiscard]] DueTimes<FrameConnection*>& deadlines() noexcept { return deadlines_; }
+  void note_closed(FrameConnection& connection) noexcept;
   // Calls `reply` with the status as JSON, with the keys of docs/guides/operate.md, or with an empty text if
   // memory is short: within this call if there are few sessions. All who ask meanwhile get the same answer.
   void answer_status(std::function<void(std::string)> reply);
@@ -147,6 +149,7 @@ class ControlLoop {
   // Ends an unproved connection for a newer one; `why` it cannot have both.
   void displace(const std::shared_ptr<Connection>& connection, const std::string& why);
   void forget_closed();
+  void check_deadlines();
   void schedule_tick();
   void tick();
   void handle_stall(Nanos time);
@@ -196,7 +199,8 @@ class ControlLoop {
   std::thread thread_;
 
   std::unordered_set<std::shared_ptr<Connection>> connections_;
-  size_t closed_ = 0;  // of them, until the next tick
+  std::vector<std::shared_ptr<FrameConnection>> closed_;  // of them, until the next tick; has room for all
+  DueTimes<FrameConnection*> deadlines_;                  // of all of them that have one
   UnprovedConnections unproved_;
   uint64_t displaced_ = 0;  // since the last line about them
   Nanos displaced_logged_at_ = 0;

@@ -14,6 +14,7 @@ namespace {
 constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
 constexpr Nanos kAcceptLogInterval = 10 * kSecond;
 constexpr Nanos kDisplacedLogInterval = 60 * kSecond;
+constexpr size_t kDeadlinesPerTick = 1024;  // connections that are checked; the next tick goes on
 
 // A reducer in a worker's process uses descriptors of the job. A rank has a control connection, one in which
 // ranks meet, and lane connections in the handshake; each may come again while the broken one is still there.
@@ -89,13 +90,32 @@ void ControlLoop::displace(const std::shared_ptr<Connection>& connection, const 
               " that had proved nothing for newer ones, the last from " + connection->peer() + ": " + why);
   }
   connection->displace("closed for a newer connection, since it has proved nothing yet: " + why);
-  connections_.erase(connection);
-  --closed_;
+  forget_closed();
+}
+
+void ControlLoop::note_closed(FrameConnection& connection) noexcept {
+  deadlines_.remove(&connection);
+  closed_.push_back(connection.shared_from_this());
 }
 
 void ControlLoop::forget_closed() {
-  std::erase_if(connections_, [](const auto& c) { return c->is_closed(); });
-  closed_ = 0;
+  for (const auto& connection : closed_) connections_.erase(std::static_pointer_cast<Connection>(connection));
+  closed_.clear();
+}
+
+void ControlLoop::check_deadlines() {
+  for (size_t checked = 0; checked < kDeadlinesPerTick; ++checked) {
+    const auto due = deadlines_.first(now_);
+    if (!due) return;
+    const auto connection = (*due)->shared_from_this();
+    connection->check_deadline(now_);
+    if (connection->is_closed()) continue;
+    if (const Nanos next = connection->next_check(); next != 0) {
+      deadlines_.set(connection.get(), std::max(next, now_ + 1));
+    } else {
+      deadlines_.remove(connection.get());
+    }
+  }
 }
 
 void ControlLoop::on_accepted(asio::ip::tcp::socket socket) {
@@ -121,6 +141,7 @@ void ControlLoop::on_accepted(asio::ip::tcp::socket socket) {
   std::string peer = transport::tcp::peer_name(socket.native_handle());
   auto connection = std::make_shared<Connection>(*this, std::move(socket), std::move(peer));
   connections_.insert(connection);
+  if (closed_.capacity() < connections_.size()) closed_.reserve(2 * connections_.size());
   connection->start();
 }
 

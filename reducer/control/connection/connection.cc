@@ -81,6 +81,11 @@ void Connection::check_deadline(Nanos now) {
     close(Errc::kUnknownSession);
 }
 
+// While a pair is being made, the session may end at any time.
+Nanos Connection::next_check() const noexcept {
+  return is_open() && state_ == State::kPairing ? loop_.now() : FrameConnection::next_check();
+}
+
 void Connection::on_finishing() noexcept {
   loop_.unproved().set_greeted(unproved_number_, false);
   drop_pair();

@@ -43,8 +43,8 @@ class Connection final : public FrameConnection {
   void displace(const std::string& why);
   // From now on messages go to `session`, as those of `rank`.
   void bind(Session& session, uint32_t rank, uint32_t handle);
-  // Closes the connection if its deadline has passed. Called every tick.
-  void check_deadline(Nanos now);
+  void check_deadline(Nanos now) override;
+  [[nodiscard]] Nanos next_check() const noexcept override;
 
   [[nodiscard]] bool is_control() const noexcept { return state_ == State::kControl; }
   // The place that its token's key has in the key file now. kDropped: it stays, but cannot connect again.

@@ -247,6 +247,7 @@ void Connection::on_attach() {
     // Set before send(): this object reads nothing more from a lane over TCP.
     if (uses_rdma || uses_memory) {
       state_ = State::kPairing;
+      loop_.deadlines().bring_forward(this, loop_.now());  // next_check()
     } else {
       hand_over_when_written_ = true;
     }

@@ -20,8 +20,13 @@ FrameConnection::FrameConnection(ControlLoop& loop, asio::ip::tcp::socket socket
     : loop_(loop), socket_(std::move(socket)), peer_(std::move(peer)) {}
 
 void FrameConnection::start() {
-  deadline_ = loop_.now() + loop_.options().handshake_timeout;
+  set_deadline(loop_.now() + loop_.options().handshake_timeout);
   read_header();
+}
+
+void FrameConnection::set_deadline(Nanos deadline) {
+  deadline_ = deadline;
+  if (deadline != 0) loop_.deadlines().bring_forward(this, deadline);
 }
 
 void FrameConnection::close(Errc reason) {
@@ -30,7 +35,7 @@ void FrameConnection::close(Errc reason) {
   phase_ = Phase::kClosed;
   on_closing();
   socket_.close();
-  loop_.note_closed();
+  loop_.note_closed(*this);
   count_reason(loop_.counters().closed, was_finishing ? Errc::kClosed : reason);
   if (!was_finishing) on_closed(reason);
 }
@@ -39,13 +44,13 @@ void FrameConnection::finish() {
   if (phase_ != Phase::kOpen) return;
   phase_ = Phase::kFinishing;
   on_finishing();
-  deadline_ = loop_.now() + loop_.linger();
+  set_deadline(loop_.now() + loop_.linger());
   if (!is_writing_) drain_until_closed();
 }
 
 transport::tcp::Socket FrameConnection::release_socket() {
   phase_ = Phase::kClosed;
-  loop_.note_closed();
+  loop_.note_closed(*this);
   return socket_.release();
 }
 
@@ -98,7 +103,7 @@ void FrameConnection::read_header() {
 }
 
 void FrameConnection::read_body() {
-  if (limits_each_frame_) deadline_ = loop_.now() + loop_.options().frame_timeout;
+  if (limits_each_frame_) set_deadline(loop_.now() + loop_.options().frame_timeout);
   if (header_.extension_bytes() > transport::kMaxExtensionBytes) return close(Errc::kBadExtension);
   extensions_.resize(header_.extension_bytes());
   body_.resize(header_.length);

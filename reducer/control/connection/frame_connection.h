@@ -42,9 +42,14 @@ class FrameConnection : public std::enable_shared_from_this<FrameConnection> {
   // Closes after the queued frames are written and the peer has closed, or at the linger deadline.
   void finish();
   // Shortens the linger deadline of a connection that is finishing.
-  void limit_linger(Nanos deadline) noexcept {
-    if (phase_ == Phase::kFinishing) deadline_ = std::min(deadline_, deadline);
+  void limit_linger(Nanos deadline) {
+    if (phase_ == Phase::kFinishing) set_deadline(std::min(deadline_, deadline));
   }
+  // Closes the connection if its deadline has passed. ControlLoop calls it at the time that next_check() has
+  // returned, or perhaps earlier.
+  virtual void check_deadline(Nanos now) = 0;
+  // 0: there is nothing to check until set_deadline().
+  [[nodiscard]] virtual Nanos next_check() const noexcept { return deadline_; }
 
   [[nodiscard]] const std::string& peer() const noexcept { return peer_; }
   // Heartbeats and other repeated messages are skipped meanwhile. Messages that end a session are always
@@ -82,7 +87,7 @@ class FrameConnection : public std::enable_shared_from_this<FrameConnection> {
   }
   void read_header();
   // 0: none.
-  void set_deadline(Nanos deadline) noexcept { deadline_ = deadline; }
+  void set_deadline(Nanos deadline);
   [[nodiscard]] bool has_passed_deadline(Nanos now) const noexcept {
     return deadline_ != 0 && now >= deadline_;
   }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/result.h"
-#include "reducer/control/session/due_times.h"
+#include "reducer/control/due_times.h"
 #include "reducer/control/session/join_outcomes.h"
 #include "reducer/control/session/session.h"
 #include "reducer/control/session/session_totals.h"
@@ -106,7 +106,7 @@ class SessionRegistry {
   std::map<uint32_t, Session*> by_handle_;  // all of both
   std::vector<Session*> ended_;             // still in open_
   std::vector<uint32_t> released_;          // handles of sessions to free
-  DueTimes due_;                            // of all of both
+  DueTimes<uint32_t> due_;                  // of all of both
   Nanos pass_at_ = 0;                       // the present pass, or the last one
   SessionTotals totals_;
   uint32_t surveyed_ = 0;  // handles up to this one are in the totals

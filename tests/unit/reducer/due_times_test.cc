@@ -1,12 +1,12 @@
-#include "reducer/control/session/due_times.h"
+#include "reducer/control/due_times.h"
 
 #include <gtest/gtest.h>
 
 namespace sluice::reducer {
 namespace {
 
-TEST(DueTimes, GivesTheSessionThatHasBeenDueForLongest) {
-  DueTimes due;
+TEST(DueTimes, GivesWhatHasBeenDueForLongest) {
+  DueTimes<uint32_t> due;
   due.set(1, 30);
   due.set(2, 10);
   due.set(3, 20);
@@ -18,8 +18,8 @@ TEST(DueTimes, GivesTheSessionThatHasBeenDueForLongest) {
   EXPECT_EQ(due.first(1000), 3U);
 }
 
-TEST(DueTimes, MovesASessionEitherWayOrOnlyForward) {
-  DueTimes due;
+TEST(DueTimes, MovesThemEitherWayOrOnlyForward) {
+  DueTimes<uint32_t> due;
   due.set(1, 30);
   due.set(1, 50);
   EXPECT_EQ(due.first(49), std::nullopt);
