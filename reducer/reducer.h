@@ -107,10 +107,10 @@ struct ReducerOptions : ReloadableOptions {
   // The place of an authenticated connection with purpose kStore, which it has as long as the object, or why
   // there is none. Null: every one has a place. Any thread, not blocking.
   std::function<Result<std::shared_ptr<void>>(const std::string& job, const std::string& tenant)> admit_store;
-  // Takes such a connection, with the peer's address and job. Any thread, not blocking. Null: this reducer
-  // keeps no models, and refuses them.
+  // Takes such a connection, with the peer's address, job and features. Any thread, not blocking. Null: this
+  // reducer keeps no models, and refuses them.
   std::function<void(transport::tcp::Socket, const std::string& peer, const std::string& job,
-                     std::shared_ptr<void> place)>
+                     uint64_t features, std::shared_ptr<void> place)>
       on_store_connection;
   // Of the same models. The first returns the keys "models" and "store" of the status, as a JSON object that
   // is not much longer than `max_bytes`. Any thread, not blocking. Null: no models.

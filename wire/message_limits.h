@@ -57,6 +57,8 @@ inline constexpr uint64_t kFeatureTreeOrder = uint64_t{1} << 13;
 inline constexpr uint64_t kFeatureHealth = uint64_t{1} << 14;
 // Of a reducer: its mismatch texts name what the callers of CALLER call.
 inline constexpr uint64_t kFeatureCaller = uint64_t{1} << 15;
+// Of a client of models: FAILED may end a body that it receives.
+inline constexpr uint64_t kFeatureBodyEnd = uint64_t{1} << 16;
 // A peer offers both of these bits or neither.
 inline constexpr uint64_t kFaultToleranceFeatures = kFeatureResume | kFeatureViewChange;
 

@@ -92,9 +92,10 @@ void StoreService::attach(reducer::ReducerOptions& options) {
     return monitor->budgets().take_connection(job, tenant);
   };
   options.on_store_connection = [this](transport::tcp::Socket socket, const std::string& peer,
-                                       const std::string& job, std::shared_ptr<void> place) {
+                                       const std::string& job, uint64_t features,
+                                       std::shared_ptr<void> place) {
     const std::scoped_lock lock(mutex_);
-    if (server_) server_->adopt(std::move(socket), peer, job, std::move(place));
+    if (server_) server_->adopt(std::move(socket), peer, job, features, std::move(place));
   };
   options.models_status = [monitor = monitor_](size_t max_bytes) { return monitor->status_json(max_bytes); };
   options.on_bound = [this] { return open(); };

@@ -101,8 +101,14 @@ tl::unexpected<Error> StoreConnection::malformed(Errc code, const std::string& t
   return fail(code, name_ + ": malformed answer: " + text);
 }
 
+tl::unexpected<Error> StoreConnection::peer_error(Errc code, const std::string& text) const {
+  return fail(engine::code_from_peer(code), name_ + ": " + engine::replace_control_characters(text));
+}
+
 Result<void> StoreConnection::check(Status status, const std::string& doing) {
   if (status.ok()) return {};
+  if (wire::Failed failed; status == Errc::kAborted && channel_.decode(failed).ok())
+    return peer_error(failed.code, failed.text);
   if (is_bad_frame(status.code()))
     return malformed(status.code(), std::string(to_string(status.code())) + " while " + doing);
   if (status.code() == Errc::kTimeout) return give_up(doing);
@@ -118,20 +124,16 @@ Result<void> StoreConnection::receive_frame(wire::FrameType expected, Nanos dead
   if (!valid()) return fail(Errc::kReducerLost, name_ + ": connection is closed");
   if (auto received = check(channel_.receive(deadline), doing); !received) return received;
   if (channel_.type() == expected) return {};
-  const auto peer_error = [this](const auto& message) {
-    return fail(engine::code_from_peer(message.code),
-                name_ + ": " + engine::replace_control_characters(message.text));
-  };
   if (channel_.type() == wire::FrameType::kFailed) {
     wire::Failed failed;
     if (auto decoded = check(channel_.decode(failed), doing); !decoded) return decoded;
-    return peer_error(failed);
+    return peer_error(failed.code, failed.text);
   }
   if (channel_.type() == wire::FrameType::kRefused) {
     wire::Refused refused;
     if (auto decoded = check(channel_.decode(refused), doing); !decoded) return decoded;
     close();
-    return peer_error(refused);
+    return peer_error(refused.code, refused.text);
   }
   return check(Errc::kUnexpectedMessage, doing);
 }

@@ -66,6 +66,7 @@ class StoreConnection {
 
  private:
   [[nodiscard]] Result<void> check(Status status, const std::string& doing);
+  [[nodiscard]] tl::unexpected<Error> peer_error(Errc code, const std::string& text) const;
   // Receives a frame of this type. FAILED, REFUSED and ABORT become their errors.
   [[nodiscard]] Result<void> receive_frame(wire::FrameType expected, Nanos deadline,
                                            const std::string& doing);

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "core/result.h"
 #include "store/model/model_layout.h"
 #include "store/server/delta_buffers.h"
+#include "store/server/limits/version_reader.h"
 #include "store/server/memory_budget.h"
 #include "store/server/model_counters.h"
 #include "store/server/model_record.h"
@@ -95,6 +97,10 @@ class HostedModel {
   // kBadView: another reducer owns the shard, or the version is not committed, or no longer kept.
   [[nodiscard]] Result<ReadableVersion> view(uint32_t shard, uint64_t version) const;
   void end_view(VersionView view);
+  // Steps that need the place of the version which the reader has a view of may end it. end_reader() comes
+  // with or after end_view().
+  void begin_reader(uint32_t shard, const std::shared_ptr<VersionReader>& reader);
+  void end_reader(uint32_t shard, const std::shared_ptr<VersionReader>& reader);
   // kBadSequence: a delta is not staged. kBadView: another reducer owns the shard, or the version before is
   // not the newest. Others: the copy cannot store it.
   [[nodiscard]] Result<void> step(const wire::Step& request, std::span<const StepPush> pushes);
@@ -132,9 +138,10 @@ class HostedModel {
     VersionFiles files;
     ShardHolders holders;
     VersionWriter installing;
-    bool is_busy = false;                    // a step, copy or installation is in progress without the lock
-    bool has_new_copy = false;               // which does not have the current version yet
-    PeerLinks copy_links;                    // of the one that is busy
+    bool is_busy = false;       // a step, copy or installation is in progress without the lock
+    bool has_new_copy = false;  // which does not have the current version yet
+    PeerLinks copy_links;       // of the one that is busy
+    std::set<std::shared_ptr<VersionReader>> readers;
     std::shared_ptr<StepProgress> progress;  // of the attempt that is not committed or abandoned; may be null
     // Of the newest STEP: the state's revision, then the leader's attempt.
     std::pair<uint64_t, uint64_t> last_step{0, 0};
@@ -177,7 +184,7 @@ class HostedModel {
                                      std::span<const std::shared_ptr<ArrivingDelta>> deltas);
   // After a change of the shard's versions. `is_over`: an attempt that is not committed by now is abandoned.
   void update_progress(Shard& shard, bool is_over);
-  // VersionFiles::begin(), after readers of the free slot have ended.
+  // VersionFiles::begin(), after readers of the free slot have ended, late ones by force.
   [[nodiscard]] Result<VersionWriter> begin(Lock& lock, Shard& shard, uint64_t version, uint64_t generation);
   // Sends the current version first if the copy is new.
   [[nodiscard]] Result<void> supply(Lock& lock, Shard& shard, uint32_t index);

@@ -104,6 +104,16 @@ Result<uint64_t> HostedModel::wait_arrived(Lock& lock, std::span<const std::shar
 
 // ---- readers ----
 
+void HostedModel::begin_reader(uint32_t shard, const std::shared_ptr<VersionReader>& reader) {
+  const std::scoped_lock lock(mutex_);
+  if (const auto found = shards_.find(shard); found != shards_.end()) found->second->readers.insert(reader);
+}
+
+void HostedModel::end_reader(uint32_t shard, const std::shared_ptr<VersionReader>& reader) {
+  const std::scoped_lock lock(mutex_);
+  if (const auto found = shards_.find(shard); found != shards_.end()) found->second->readers.erase(reader);
+}
+
 void HostedModel::update_progress(Shard& shard, bool is_over) {
   if (shard.progress == nullptr) return;
   StepProgress& progress = *shard.progress;

@@ -13,8 +13,10 @@ namespace sluice::store {
 namespace {
 
 constexpr size_t kIdentityBytes = 16;
-// How long a step waits for readers of the slot that it needs.
-constexpr auto kReaderTime = std::chrono::seconds(10);
+// Between two looks at the readers of a slot that a step needs.
+constexpr auto kReaderPause = std::chrono::milliseconds(20);
+// How long those have that are ended, and other reducers that copy the version.
+constexpr Nanos kEndTime = 10 * kSecond;
 
 // The last push of each worker: those of the version before, then those of the step. Equal on all owners.
 std::vector<PushIdentity> merged(const VersionView& base, std::span<const StepPush> pushes) {
@@ -68,13 +70,20 @@ Result<VersionWriter> HostedModel::begin(Lock& lock, Shard& shard, uint64_t vers
   }
   update_progress(shard, true);  // its readers would hold the slot
   VersionWriter writer;
+  Nanos give_up = monotonic_now() + kEndTime;
   Status status;
-  const bool is_free = released_.wait_for(lock, kReaderTime, [&] {
-    status = shard.files.begin(version, generation, writer);
-    return status != Errc::kWouldBlock;
-  });
-  if (!is_free)
-    return fail(Errc::kTimeout, "readers have held version files of model \"" + spec_.name + "\" for 10 s");
+  while ((status = shard.files.begin(version, generation, writer)) == Errc::kWouldBlock) {
+    const Nanos now = monotonic_now();
+    for (const auto& reader : shard.readers) {
+      if (shard.files.view(reader->version()).valid()) continue;  // of another slot
+      if (reader->is_late(now)) reader->end();
+      if (!reader->has_ended()) give_up = now + kEndTime;
+    }
+    if (now >= give_up)
+      return fail(Errc::kTimeout,
+                  "a transfer between reducers holds version files of model \"" + spec_.name + "\"");
+    released_.wait_for(lock, kReaderPause);
+  }
   if (!status.ok())
     return fail(status.code(), "version " + std::to_string(version) + " of model \"" + spec_.name +
                                    "\" cannot follow version " +

@@ -42,7 +42,7 @@ struct ModelCounters {
   Count staged_bytes;
   Count steps, failed_steps;  // of the leader here
   std::array<Count, wire::kPushOutcomeNames.size()> pushes;
-  Count pulls;
+  Count pulls, ended_pulls;  // ended: too slow for a step that needed the place of the version
   Count delta_bytes, pull_bytes, copy_bytes;  // received; sent; sent
 
   // Notes the current version. A newer one than before ends the age of the last step.

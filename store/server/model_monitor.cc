@@ -29,6 +29,7 @@ nlohmann::json model_status(const ModelCounters& m, Nanos now) {
                            {"step_age_ms", m.step_age(now) / kMillisecond},
                            {"pushes", std::move(pushes)},
                            {"pulls", m.pulls.get()},
+                           {"ended_pulls", m.ended_pulls.get()},
                            {"delta_bytes", m.delta_bytes.get()},
                            {"pull_bytes", m.pull_bytes.get()},
                            {"copy_bytes", m.copy_bytes.get()},

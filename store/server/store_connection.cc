@@ -35,8 +35,8 @@ std::span<Value> values_of_piece(std::span<Value> shard, wire::DType dtype, uint
 // cannot continue.
 class Requests {
  public:
-  Requests(StoreServer& server, MessageChannel& channel, const std::string& job)
-      : server_(server), channel_(channel), job_(job) {}
+  Requests(StoreServer& server, MessageChannel& channel, const std::string& job, uint64_t features)
+      : server_(server), channel_(channel), job_(job), features_(features) {}
 
   // Where the connection is, or was when it ended.
   [[nodiscard]] ConnectionState state() const noexcept { return state_; }
@@ -231,40 +231,69 @@ class Requests {
     HostedModel& model = **found;
     const bool is_early = m.early == 1;
     if (m.array >= (is_early ? 1 : model.arrays())) return Errc::kBadField;
+    // A peer that reads no answers has no view meanwhile.
+    state_ = ConnectionState::kAnswering;
+    if (const Status s = channel_.wait_writable(deadline()); !s.ok()) return s;
     auto read = is_early ? model.follow(m.shard, m.version, wait_until(m.timeout_ms))
                          : model.view(m.shard, m.version);
     if (!read) return refuse(read.error());
-    const auto values = read->view.array(m.array);
-    const StepProgress* const progress = read->progress.get();
-    const uint64_t bytes = body_bytes(m.dtype, values.size());
+    const uint64_t bytes = body_bytes(m.dtype, read->view.array(m.array).size());
     model.counters()->pulls.add();
     model.counters()->pull_bytes.add(bytes);
     Status s = answer(wire::PullAnswer{.steps = read->steps, .bytes = bytes});
-    state_ = s.ok() ? ConnectionState::kSending : state_;
-    if (s.ok())
-      s = send_values(m.dtype, values, [&](uint64_t elements) -> Status {
-        return model.wait_computed(progress, elements) ? Status() : Status(Errc::kClosed);
-      });
+    const auto reader =
+        std::make_shared<VersionReader>(m.version, server_.deadlines().reader, monotonic_now());
+    if (s.ok()) s = send_version(m, model, *read, reader);
     model.end_view(std::move(read->view));
+    if (s == Errc::kAborted) {
+      model.counters()->ended_pulls.add();
+      if ((features_ & wire::kFeatureBodyEnd) == 0) return Errc::kClosed;
+      return refuse(
+          {Errc::kTimeout, "model \"" + model.spec().name + "\": " + reader->reason(monotonic_now())});
+    }
     if (!s.ok() || !is_early) return s;
+    const StepProgress* const progress = read->progress.get();
     const bool is_committed =
         progress == nullptr || model.wait_committed(*progress, monotonic_now() + server_.deadlines().wait);
     return is_committed ? answer(wire::Done{}) : Status(Errc::kClosed);
   }
 
-  // `wait_for`: called before that many values are read.
-  Status send_values(wire::DType dtype, std::span<const float> values,
-                     const std::function<Status(uint64_t)>& wait_for) {
-    if (dtype == wire::DType::kF32)
-      return channel_.send_body(std::as_bytes(values),
-                                [&](uint64_t bytes) { return wait_for(bytes / sizeof(float)); });
-    const auto fill = [&](uint64_t offset, std::span<std::byte> piece) {
-      const auto part = values_of_piece(values, dtype, offset, piece);
-      const Status s = wait_for(value_at(dtype, offset) + part.size());
-      if (s.ok()) encode_body(dtype, part, piece.data());
-      return s;
+  // kAborted: a step has ended the reader.
+  Status send_version(const wire::Pull& m, HostedModel& model, HostedModel::ReadableVersion& read,
+                      const std::shared_ptr<VersionReader>& reader) {
+    state_ = ConnectionState::kSending;
+    const auto values = read.view.array(m.array);
+    const auto wait_for = [&](uint64_t elements) -> Status {
+      if (reader->has_ended()) return Errc::kAborted;
+      const auto is_there = [&] { return model.wait_computed(read.progress.get(), elements); };
+      return read.progress == nullptr || reader->excuse(is_there) ? Status() : Status(Errc::kClosed);
     };
-    return channel_.send_pieces(body_bytes(dtype, values.size()), fill);
+    const auto stalled = [&]() -> Status {
+      if (!reader->has_ended()) return {};
+      model.end_view(std::move(read.view));
+      return Errc::kAborted;
+    };
+    model.begin_reader(m.shard, reader);
+    Status s;
+    if (m.dtype == wire::DType::kF32) {
+      uint64_t sent = 0;  // frames before the next one
+      const auto needed = [&](uint64_t end) {
+        reader->set_sent(std::exchange(sent, end));
+        return wait_for(end / sizeof(float));
+      };
+      s = channel_.send_body(std::as_bytes(values), needed, stalled);
+    } else {
+      const auto fill = [&](uint64_t offset, std::span<std::byte> piece) {
+        reader->set_sent(offset);
+        const auto part = values_of_piece(values, m.dtype, offset, piece);
+        const Status there = wait_for(value_at(m.dtype, offset) + part.size());
+        if (there.ok()) encode_body(m.dtype, part, piece.data());
+        return there;
+      };
+      s = channel_.send_pieces(body_bytes(m.dtype, values.size()), fill, stalled);
+    }
+    model.end_reader(m.shard, reader);
+    return s;
   }
 
   Status current(const wire::Current& m) {
@@ -343,16 +372,17 @@ class Requests {
   StoreServer& server_;
   MessageChannel& channel_;
   const std::string& job_;
+  const uint64_t features_;
   ConnectionState state_ = ConnectionState::kGreeting;
 };
 
 }  // namespace
 
 void serve_store_connection(StoreServer& server, MessageChannel& channel, const std::string& peer,
-                            const std::string& job,
+                            const std::string& job, uint64_t features,
                             const std::function<void(const std::string&)>& log) noexcept {
   try {
-    Requests requests(server, channel, job);
+    Requests requests(server, channel, job, features);
     Status status = requests.greet();
     while (status.ok()) status = requests.serve_one();
     if (status == Errc::kTimeout) server.budgets().count_late(requests.state());

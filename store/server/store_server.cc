@@ -111,7 +111,7 @@ StoreServer::~StoreServer() {
 }
 
 void StoreServer::adopt(transport::tcp::Socket socket, const std::string& peer, const std::string& job,
-                        std::shared_ptr<void> place) noexcept {
+                        uint64_t features, std::shared_ptr<void> place) noexcept {
   if (is_stopping_) return;
   try {
     transport::tcp::enable_keepalive(socket.fd());  // the machine of an idle client may be gone
@@ -120,8 +120,8 @@ void StoreServer::adopt(transport::tcp::Socket socket, const std::string& peer, 
                                           .time = limits.body,
                                           .slowest_rate = limits.body_rate};
     auto channel = std::make_shared<MessageChannel>(std::move(socket), interrupt_fd_, body);
-    connections_.start([this, channel, peer, job, place = std::move(place)] {
-      serve_store_connection(*this, *channel, peer, job, options_.log);
+    connections_.start([this, channel, peer, job, features, place = std::move(place)] {
+      serve_store_connection(*this, *channel, peer, job, features, options_.log);
     });
   } catch (const std::exception& e) {
     options_.log("cannot serve models to " + peer + ": " + e.what());

@@ -61,9 +61,9 @@ class StoreServer {
   [[nodiscard]] ModelBudgets& budgets() const noexcept { return options_.monitor->budgets(); }
   [[nodiscard]] QueryTurns& query_turns() noexcept { return query_turns_; }
   // Serves an authenticated connection on a thread of its own. `job`: wire::kReducerJob if the peer is a
-  // reducer. `place`: its place in the budgets, which returns with its end. Any thread.
+  // reducer. `features`: of HELLO. `place`: its place in the budgets, which returns with its end. Any thread.
   void adopt(transport::tcp::Socket socket, const std::string& peer, const std::string& job,
-             std::shared_ptr<void> place) noexcept;
+             uint64_t features, std::shared_ptr<void> place) noexcept;
 
   // ---- for connections ----
   // The model with this id; kUnknownSession if it does not exist or no shard of it is here.

@@ -1,8 +1,11 @@
 // What clients of models may take of a reducer's memory, files and steps besides the models themselves.
 #include <unistd.h>
 
+#include <bit>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "store/model/model_json.h"
@@ -79,6 +82,117 @@ TEST_F(StoreBudgets, AJobsQueriesHaveABudget) {
   ASSERT_TRUE(eventually_used("query_bytes", 0));
   EXPECT_EQ(ask(second).code, Errc::kInvalidArgument);
   EXPECT_EQ(status()["store"]["budgets"]["query_bytes"]["refused"], 1);
+}
+
+// A model of 4 MiB with one kept version: each step needs the place of the version before the last one.
+class StoreReaders : public StoreRequests {
+ protected:
+  static constexpr uint64_t kMany = uint64_t{1} << 20;
+
+  explicit StoreReaders(const cli::StoreServiceOptions& options = {}) : StoreRequests(options) {}
+  void begin() {
+    auto options = test_options();
+    options.socket_buffer = 64 * kKiB;
+    start_with_models(options);
+    owner_.emplace(connect());
+    model_ =
+        make(*owner_, R"({"name": "m", "versions": 1, "mode": {"kind": "async"}, "rule": {"kind": "add"}, )"
+                      R"("tensors": [{"name": "w", "dtype": "f32", "shape": [1048576]}]})");
+    owner_->send(wire::Install{.model = model_, .bytes = kMany * sizeof(float)});
+    send_many(1.0F);
+    owner_->send(wire::StartModel{.model = model_});
+    (void)owner_->expect<wire::Done>();
+  }
+  // A body with this value, and its DONE.
+  void send_many(float value) {
+    const std::vector<float> values(wire::kModelDataBytes / sizeof(float), value);
+    for (uint64_t at = 0, end = kMany * sizeof(float); at < end; at += wire::kModelDataBytes)
+      owner_->send_bytes(frame_of_data(
+          at, std::as_bytes(std::span(values)).first(std::min<uint64_t>(wire::kModelDataBytes, end - at))));
+    (void)owner_->expect<wire::Done>();
+  }
+  // Makes this version.
+  void step(uint64_t version) {
+    owner_->send(wire::Push{.model = model_, .worker = 1, .number = version, .bytes = kMany * sizeof(float)});
+    send_many(1.0F);
+    owner_->send(wire::PushStep{.model = model_,
+                                .worker = 1,
+                                .number = version,
+                                .base = version - 1,
+                                .weight_bits = std::bit_cast<uint32_t>(1.0F),
+                                .timeout_ms = 20'000});
+    EXPECT_EQ(owner_->expect<wire::PushAnswer>(25 * kSecond).version, version);
+  }
+  // Asks for a version, and reads the answer and nothing more.
+  [[nodiscard]] ScriptedConnection begin_pull(uint64_t version, wire::DType dtype, uint64_t features) const {
+    auto c = connect("reader", {}, features);
+    c.send(wire::Pull{.model = model_, .version = version, .dtype = dtype});
+    (void)c.expect<wire::PullAnswer>();
+    return c;
+  }
+  // The end of a body: what follows its last frame.
+  static std::optional<ReceivedFrame> after_body(ScriptedConnection& c) {
+    auto frame = c.receive();
+    while (frame && frame->header.type == wire::FrameType::kModelData) frame = c.receive();
+    return frame;
+  }
+  void expect_told(ScriptedConnection& c) {
+    const auto frame = after_body(c);
+    ASSERT_TRUE(frame);
+    wire::Failed failed;
+    ASSERT_TRUE(wire::decode_body(std::span<const std::byte>(frame->payload), failed).ok());
+    EXPECT_EQ(failed.code, Errc::kTimeout);
+    EXPECT_TRUE(
+        failed.text.starts_with(R"(model "m": a step needs the place of version 0, which was read at )"))
+        << failed.text;
+    EXPECT_TRUE(
+        failed.text.ends_with("; read at least 16777216 bytes/s, or create the model with more versions"));
+    // It may pull again.
+    c.send(wire::Pull{.model = model_, .version = 2});
+    (void)c.expect<wire::PullAnswer>();
+    for (uint64_t at = 0; at < kMany * sizeof(float); at += wire::kModelDataBytes)
+      EXPECT_EQ(c.receive()->header.type, wire::FrameType::kModelData);
+  }
+
+  std::optional<ScriptedConnection> owner_;
+  uint64_t model_ = 0;
+};
+
+TEST_F(StoreReaders, AStepEndsOnesThatDoNotRead) {
+  begin();
+  auto in_place = begin_pull(0, wire::DType::kF32, wire::kFeatureBodyEnd);
+  auto converted = begin_pull(0, wire::DType::kBf16, wire::kFeatureBodyEnd);
+  auto earlier_release = begin_pull(0, wire::DType::kF32, 0);
+  step(1);  // has a place
+  step(2);
+  expect_told(in_place);
+  expect_told(converted);
+  EXPECT_FALSE(after_body(earlier_release)) << "it does not know FAILED here";
+  EXPECT_EQ(status()["models"][0]["ended_pulls"], 3);
+}
+
+cli::StoreServiceOptions patient() {
+  cli::StoreServiceOptions options;
+  options.deadlines.reader.grace = 60 * kSecond;
+  return options;
+}
+
+class EarlyReaders : public StoreReaders {
+ protected:
+  EarlyReaders() : StoreReaders(patient()) {}
+};
+
+TEST_F(EarlyReaders, KeepTheirPlaceWhileTheyAreFastEnough) {
+  begin();
+  auto reader = begin_pull(0, wire::DType::kF32, wire::kFeatureBodyEnd);
+  step(1);
+  std::thread stepping([&] { step(2); });
+  for (uint64_t at = 0; at < kMany * sizeof(float); at += wire::kModelDataBytes) {
+    const auto frame = reader.receive();
+    EXPECT_EQ(frame->header.type, wire::FrameType::kModelData) << "at " << at;
+  }
+  stepping.join();
+  EXPECT_EQ(status()["models"][0]["ended_pulls"], 0);
 }
 
 }  // namespace

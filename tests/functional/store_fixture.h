@@ -54,21 +54,22 @@ class StoreRequests : public ReducerTest {
     ASSERT_TRUE(started) << started.error().text;
   }
   // Up to the request, to which there is an answer.
-  [[nodiscard]] ScriptedConnection request(const std::string& job = "default",
-                                           const std::string& tenant = {}) const {
+  [[nodiscard]] ScriptedConnection request(const std::string& job = "default", const std::string& tenant = {},
+                                           uint64_t features = 0) const {
     ScriptedConnection c(port());
     wire::Hello hello;
     hello.purpose = wire::Purpose::kStore;
     hello.ranks = 1;
     hello.job = job;
     hello.tenant = tenant;
+    hello.features = features;
     EXPECT_NE(c.handshake(hello).features & wire::kFeatureStore, 0U);
     c.send(wire::StoreRequest{});
     return c;
   }
-  [[nodiscard]] ScriptedConnection connect(const std::string& job = "default",
-                                           const std::string& tenant = {}) const {
-    ScriptedConnection c = request(job, tenant);
+  [[nodiscard]] ScriptedConnection connect(const std::string& job = "default", const std::string& tenant = {},
+                                           uint64_t features = 0) const {
+    ScriptedConnection c = request(job, tenant, features);
     EXPECT_NE(c.expect<wire::StoreReady>().store, 0U);
     return c;
   }

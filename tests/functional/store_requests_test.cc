@@ -280,7 +280,7 @@ TEST(ModelMonitor, BoundsItsList) {
   EXPECT_TRUE(status["models"][0].contains("unavailable"));
   models.pop_back();
   const std::string brief = monitor.status_json(1500);
-  EXPECT_LT(brief.size(), 1700U);
+  EXPECT_LT(brief.size(), 2200U);
   status = nlohmann::json::parse(brief);
   EXPECT_EQ(status["store"]["models"], 19);
   EXPECT_EQ(status["models"][0]["name"], "h");

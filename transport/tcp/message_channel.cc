@@ -16,6 +16,13 @@ namespace {
 
 // The memory for a piece that has begun to arrive grows by so much.
 constexpr size_t kLeastPiece = 16 * 1024;
+constexpr Nanos kStalledPause = 20 * kMillisecond;
+
+// One system call for header and payload, as far as the socket takes them.
+std::array<iovec, 2> blocks_of(std::span<const std::byte> header, std::span<const std::byte> piece) noexcept {
+  return {{{.iov_base = const_cast<std::byte*>(header.data()), .iov_len = header.size()},
+           {.iov_base = const_cast<std::byte*>(piece.data()), .iov_len = piece.size()}}};
+}
 
 }  // namespace
 
@@ -45,6 +52,7 @@ Status MessageChannel::for_pieces(uint64_t bytes, const Each& each) {
 void MessageChannel::release_buffers() noexcept {
   body_ = {};
   piece_ = {};
+  unsent_ = {};
 }
 
 Status MessageChannel::receive_header(const Deadline& until) {
@@ -63,10 +71,17 @@ Status MessageChannel::wait(Nanos deadline) const {
   return wait_ready(socket_.fd(), POLLIN, {deadline, interrupt_fd_});
 }
 
+Status MessageChannel::wait_writable(Nanos deadline) const {
+  return wait_ready(socket_.fd(), POLLOUT, {deadline, interrupt_fd_});
+}
+
 Status MessageChannel::receive(Nanos deadline) {
   const Deadline until(deadline, interrupt_fd_);
   if (const Status s = receive_header(until); !s.ok()) return s;
-  if (wire::is_data(header_.type)) return Errc::kUnexpectedMessage;
+  return wire::is_data(header_.type) ? Errc::kUnexpectedMessage : receive_message_body(until);
+}
+
+Status MessageChannel::receive_message_body(const Deadline& until) {
   body_.resize(header_.length);
   if (const Status s = read_exact(socket_, body_, until); !s.ok()) return s;
   if ((header_.flags & wire::kFlagPayloadCrc) != 0 && crc32c(body_) != header_.payload_crc)
@@ -74,7 +89,37 @@ Status MessageChannel::receive(Nanos deadline) {
   return {};
 }
 
-Status MessageChannel::send_piece(uint64_t offset, std::span<const std::byte> piece) {
+// Sends what is left of a frame. Once the peer takes nothing for a while, from a copy.
+Status MessageChannel::send_rest(std::span<const std::byte> header, std::span<const std::byte> piece,
+                                 const Deadline& until, const Stalled& stalled) {
+  Status result;
+  while (!header.empty() || !piece.empty()) {
+    std::array<iovec, 2> blocks = blocks_of(header, piece);
+    if (const ssize_t n = socket_.send(blocks); n >= 0) {
+      const size_t of_header = std::min(static_cast<size_t>(n), header.size());
+      header = header.subspan(of_header);
+      piece = piece.subspan(static_cast<size_t>(n) - of_header);
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return Errc::kReset;
+    const Nanos now = monotonic_now();
+    if (now >= until.time) return Errc::kTimeout;
+    const Nanos look = stalled ? std::min(until.time, now + kStalledPause) : until.time;
+    const Status ready = wait_ready(socket_.fd(), POLLOUT, {look, until.interrupt_fd});
+    if (!ready.ok() && ready != Errc::kTimeout) return ready;
+    if (ready.ok() || !stalled || !result.ok()) continue;
+    if (unsent_.empty()) {
+      unsent_.assign(piece.begin(), piece.end());
+      piece = unsent_;
+    }
+    result = stalled();
+  }
+  unsent_.clear();
+  return result;
+}
+
+Status MessageChannel::send_piece(uint64_t offset, std::span<const std::byte> piece, const Stalled& stalled) {
   wire::FrameHeader header;
   header.type = wire::FrameType::kModelData;
   header.flags = wire::kFlagPayloadCrc;
@@ -83,28 +128,18 @@ Status MessageChannel::send_piece(uint64_t offset, std::span<const std::byte> pi
   header.payload_crc = crc32c(piece);
   std::array<std::byte, wire::kHeaderBytes> raw;
   wire::encode_header(header, {}, raw);
-  // One system call for header and payload, as far as the socket takes them.
-  std::array<iovec, 2> blocks{{{.iov_base = raw.data(), .iov_len = raw.size()},
-                               {.iov_base = const_cast<std::byte*>(piece.data()), .iov_len = piece.size()}}};
   const Nanos begun = monotonic_now();
-  const Deadline until(frame_deadline(begun), interrupt_fd_);
-  ssize_t n = -1;
-  while ((n = socket_.send(blocks)) < 0) {
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return Errc::kReset;
-    if (const Status ready = wait_ready(socket_.fd(), POLLOUT, until); !ready.ok()) return ready;
-  }
-  const auto sent = static_cast<size_t>(n);
-  if (sent < raw.size()) {
-    if (const Status s = write_all(socket_, std::span(raw).subspan(sent), until); !s.ok()) return s;
-  }
-  const Status s = write_all(socket_, piece.subspan(sent - std::min(sent, raw.size())), until);
+  const Status s = send_rest(raw, piece, {frame_deadline(begun), interrupt_fd_}, stalled);
   body_left_ -= monotonic_now() - begun;
   return s;
 }
 
 Status MessageChannel::receive_piece_header(uint64_t offset, size_t bytes, const Deadline& until) {
   if (const Status s = receive_header(until); !s.ok()) return s;
+  if (header_.type == wire::FrameType::kFailed) {
+    const Status s = receive_message_body(until);
+    return s.ok() ? Errc::kAborted : s;
+  }
   if (header_.type != wire::FrameType::kModelData) return Errc::kUnexpectedMessage;
   if (header_.chunk != offset) return Errc::kBadSequence;
   return header_.length == bytes ? Errc::kOk : Errc::kBadLength;
@@ -140,10 +175,11 @@ Status MessageChannel::receive_growing(uint64_t offset, size_t bytes) {
   return check_piece(std::span(piece_).first(bytes));
 }
 
-Status MessageChannel::send_body(std::span<const std::byte> body, const Needed& needed) {
+Status MessageChannel::send_body(std::span<const std::byte> body, const Needed& needed,
+                                 const Stalled& stalled) {
   return for_pieces(body.size(), [&](uint64_t offset, size_t size) {
     const Status s = needed ? needed(offset + size) : Status();
-    return s.ok() ? send_piece(offset, body.subspan(offset, size)) : s;
+    return s.ok() ? send_piece(offset, body.subspan(offset, size), stalled) : s;
   });
 }
 
@@ -155,12 +191,12 @@ Status MessageChannel::receive_body(std::span<std::byte> body, const Arrived& ar
   });
 }
 
-Status MessageChannel::send_pieces(uint64_t bytes, const Fill& fill) {
+Status MessageChannel::send_pieces(uint64_t bytes, const Fill& fill, const Stalled& stalled) {
   piece_.resize(static_cast<size_t>(std::min<uint64_t>(bytes, wire::kModelDataBytes)));
   return for_pieces(bytes, [&](uint64_t offset, size_t size) {
     const auto piece = std::span(piece_).first(size);
     const Status s = fill(offset, piece);
-    return s.ok() ? send_piece(offset, piece) : s;
+    return s.ok() ? send_piece(offset, piece, stalled) : s;
   });
 }
 

@@ -43,6 +43,8 @@ class MessageChannel {
   }
   // Waits until a frame begins to arrive, or may have begun. After kTimeout the connection can be used.
   [[nodiscard]] Status wait(Nanos deadline) const;
+  // Waits until the peer takes bytes, so that a message has room.
+  [[nodiscard]] Status wait_writable(Nanos deadline) const;
   // Receives one control frame. Errors of a malformed frame too; MODEL_DATA is kUnexpectedMessage.
   [[nodiscard]] Status receive(Nanos deadline);
   [[nodiscard]] wire::FrameType type() const noexcept { return header_.type; }
@@ -53,11 +55,16 @@ class MessageChannel {
     return wire::decode_body(std::span<const std::byte>(body_), message);
   }
 
-  // Sends or receives a body of this size, within the limits: kTimeout.
-  // `needed`, if not null, is called before each frame with the bytes up to its end; it may wait for them, or
-  // fail.
+  // Sends or receives a body of this size, within the limits: kTimeout. kAborted: the peer has sent FAILED in
+  // place of the next frame, which decode() decodes. `needed`, if not null, is called before each frame with
+  // the bytes up to its end; it may wait for them, or fail.
   using Needed = std::function<Status(uint64_t bytes)>;
-  [[nodiscard]] Status send_body(std::span<const std::byte> body, const Needed& needed = nullptr);
+  // `stalled`, if not null, is called several times a second while the peer takes nothing. `body` may change
+  // from then on if it fails: the frame in work has been copied, and is completed before its error is
+  // returned.
+  using Stalled = std::function<Status()>;
+  [[nodiscard]] Status send_body(std::span<const std::byte> body, const Needed& needed = nullptr,
+                                 const Stalled& stalled = nullptr);
   // `arrived`, if not null, is called with the bytes that are there, after each frame.
   using Arrived = std::function<void(uint64_t bytes)>;
   [[nodiscard]] Status receive_body(std::span<std::byte> body, const Arrived& arrived = nullptr);
@@ -66,7 +73,7 @@ class MessageChannel {
   // `offset`, or fails; `use` reads it, and may refuse it. The buffer belongs to the channel.
   using Fill = std::function<Status(uint64_t offset, std::span<std::byte> piece)>;
   using Use = std::function<Status(uint64_t offset, std::span<const std::byte> piece)>;
-  [[nodiscard]] Status send_pieces(uint64_t bytes, const Fill& fill);
+  [[nodiscard]] Status send_pieces(uint64_t bytes, const Fill& fill, const Stalled& stalled = nullptr);
   [[nodiscard]] Status receive_pieces(uint64_t bytes, const Use& use);
   // Frees buffers, which later calls allocate again: for a connection that is idle.
   void release_buffers() noexcept;
@@ -77,7 +84,10 @@ class MessageChannel {
   [[nodiscard]] Nanos frame_deadline(Nanos now) const noexcept;
   template <typename Each>
   [[nodiscard]] Status for_pieces(uint64_t bytes, const Each& each);
-  [[nodiscard]] Status send_piece(uint64_t offset, std::span<const std::byte> piece);
+  [[nodiscard]] Status send_piece(uint64_t offset, std::span<const std::byte> piece, const Stalled& stalled);
+  [[nodiscard]] Status send_rest(std::span<const std::byte> header, std::span<const std::byte> piece,
+                                 const Deadline& until, const Stalled& stalled);
+  [[nodiscard]] Status receive_message_body(const Deadline& until);
   // The header of a frame of a body.
   [[nodiscard]] Status receive_piece_header(uint64_t offset, size_t bytes, const Deadline& until);
   [[nodiscard]] Status check_piece(std::span<const std::byte> piece) const;
@@ -94,6 +104,7 @@ class MessageChannel {
   wire::FrameHeader header_;
   std::vector<std::byte> body_;
   std::vector<std::byte> piece_;
+  std::vector<std::byte> unsent_;  // of a frame that the peer does not take
 };
 
 }  // namespace sluice::transport::tcp

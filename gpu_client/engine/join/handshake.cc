@@ -192,6 +192,7 @@ Result<Handshake> perform_handshake(Socket socket, const config::Endpoint& reduc
   g.hello.features = identity.fault_tolerant ? wire::kFaultToleranceFeatures : 0;
   if (identity.order == wire::SumOrder::kTree) g.hello.features |= wire::kFeatureTreeOrder;
   if (identity.tls) g.hello.features |= wire::kFeatureTls;
+  if (purpose == wire::Purpose::kStore) g.hello.features |= wire::kFeatureBodyEnd;
   if (purpose == wire::Purpose::kLane && identity.lanes.rdma && !identity.lanes.same_process)
     g.hello.features |= wire::kFeatureRdma;
   if (purpose == wire::Purpose::kLane && identity.lanes.same_process)

@@ -157,7 +157,8 @@ void Connection::on_store() {
   state_ = State::kHandedOver;
   transport::tcp::Socket taken = release_socket();
   loop_.audit().write_models(job, tenant, peer(), pool_key() == PoolKey::kOld);
-  if (taken.valid()) loop_.options().on_store_connection(std::move(taken), peer(), job, std::move(place));
+  if (taken.valid())
+    loop_.options().on_store_connection(std::move(taken), peer(), job, hello_.features, std::move(place));
 }
 
 void Connection::on_gather() {

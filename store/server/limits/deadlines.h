@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/units.h"
+#include "store/server/limits/version_reader.h"
 
 namespace sluice::store {
 
@@ -31,6 +32,7 @@ struct Deadlines {
   uint64_t body_rate = 256 * kKiB;  // bytes/s
   // Of one request that waits for a step or a version. Clients ask again.
   Nanos wait = 60 * kSecond;
+  ReaderLimits reader;  // whose place a step needs
 
   [[nodiscard]] Nanos of(ConnectionState state) const noexcept {
     return of_state[static_cast<size_t>(state)];

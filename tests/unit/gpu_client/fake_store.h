@@ -37,7 +37,8 @@ class FakeStore {
     kMalformedBlock,   // the last byte of a pulled shard is no code of int8 blocks
     kLosePushAnswers,  // closes the connection instead of the first two answers to PUSH_STEP
     kNoPushAnswers,    // ... of all answers to PUSH_STEP
-    kDropVersion       // the first PULL is of a version that is no longer kept
+    kDropVersion,      // the first PULL is of a version that is no longer kept
+    kEndBody           // the bodies of the first two PULLs end after a frame
   };
 
   explicit FakeStore(Fault fault = Fault::kNone)
@@ -212,7 +213,12 @@ class FakeStore {
     store::encode_body(m.dtype, shards_[m.shard], body.data());
     if (fault_ == Fault::kMalformedBlock) body.back() = std::byte{0x80};
     const uint64_t bytes = body.size() + (fault_ == Fault::kWrongPullSize ? 4 : 0);
-    return send(c, wire::PullAnswer{.steps = version_, .bytes = bytes}) && c.send_body(body).ok();
+    if (!send(c, wire::PullAnswer{.steps = version_, .bytes = bytes})) return false;
+    if (fault_ == Fault::kEndBody && pulls_++ < 2) {
+      const wire::Failed failed{.code = Errc::kTimeout, .text = "read at least 16777216 bytes/s"};
+      return c.send_body(std::span(body).first(wire::kModelDataBytes)).ok() && send(c, failed);
+    }
+    return c.send_body(body).ok();
   }
 
   const Fault fault_;

@@ -217,6 +217,16 @@ TEST_F(StoreClientTest, PullsAnotherVersionIfOneIsNoLongerKept) {
   EXPECT_THAT(out.a, Each(2.0F));
 }
 
+TEST_F(StoreClientTest, PullsAgainAfterABodyThatTheReducerHasEnded) {
+  const FakeStore reducer(FakeStore::Fault::kEndBody);
+  ASSERT_NO_FATAL_FAILURE(open_and_create(reducer, Tensors(2)));
+  Tensors out(0);
+  const size_t queries = reducer.queries();
+  ASSERT_EQ(pull(out, 0), SLUICE_OK) << sluice_store_error();
+  EXPECT_THAT(out.a, Each(2.0F));
+  EXPECT_GT(reducer.queries(), queries) << "after a failed attempt";
+}
+
 // No attempt fails, after which the client would open the model again.
 TEST_F(StoreClientTest, ReplacesConnectionsThatTheReducerHasEnded) {
   FakeStore reducer;
