@@ -19,10 +19,6 @@ std::string in_quotes(std::string name) {
   return '"' + printable(std::move(name)) + '"';
 }
 
-std::string host_of(const std::string& peer) {
-  return peer.substr(0, peer.rfind(':'));
-}
-
 // "10.0.0.3 (8), 10.0.0.4 (8) and 2 more hosts".
 std::string hosts_text(const std::vector<std::string>& peers) {
   std::map<std::string, size_t> hosts;
@@ -41,7 +37,7 @@ std::string hosts_text(const std::vector<std::string>& peers) {
 }  // namespace
 
 void AuditLog::write_session(const Session& session, std::string_view result) {
-  if (!jobs_.admits(session.job, now_)) return;
+  if (!jobs_.admits(session.job, session.peers.empty() ? "" : host_of(session.peers.front()), now_)) return;
   std::string line = "audit: session of job " + in_quotes(session.job) + ", tenant " +
                      in_quotes(session.tenant) + ", " + std::to_string(session.peers.size()) + " of " +
                      std::to_string(session.ranks) + " ranks from " + hosts_text(session.peers);
@@ -52,7 +48,7 @@ void AuditLog::write_session(const Session& session, std::string_view result) {
 
 void AuditLog::write_models(const std::string& job, const std::string& tenant, const std::string& peer,
                             bool has_old_key) {
-  if (!jobs_.admits(job, now_)) return;
+  if (!jobs_.admits(job, host_of(peer), now_)) return;
   log_.info("audit: connection to models of job " + in_quotes(job) + ", tenant " + in_quotes(tenant) +
             ", from " + peer + (has_old_key ? ", with the old key" : ""));
 }
@@ -64,10 +60,18 @@ void AuditLog::write_unauthenticated(const std::string& peer, const std::string&
 }
 
 void AuditLog::end_windows(Nanos now) {
-  jobs_.end_windows(now, [this](const std::string& job, uint64_t suppressed) {
-    log_.info("audit: " + std::to_string(suppressed) + " more sessions and connections to models of " +
-              (job.empty() ? "other jobs" : "job " + in_quotes(job)) + " in the same minute");
-  });
+  const auto more = [this](uint64_t suppressed, const std::string& of) {
+    log_.info("audit: " + std::to_string(suppressed) + " more sessions and connections to models of " + of +
+              " in the same minute");
+  };
+  jobs_.end_windows(
+      now,
+      [&](const std::string& job, uint64_t suppressed) {
+        more(suppressed, job.empty() ? "other jobs" : "job " + in_quotes(job));
+      },
+      [&](const std::string& host, uint64_t suppressed) {
+        more(suppressed, host.empty() ? "other hosts" : "jobs of " + host);
+      });
   refused_.end_windows(now, [this](const std::string& host, uint64_t suppressed) {
     log_.warn("unauthenticated: " + std::to_string(suppressed) + " more connections from " +
               (host.empty() ? "other hosts" : host) + " in the same minute");

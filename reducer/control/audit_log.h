@@ -1,9 +1,9 @@
 // Class AuditLog writes the log lines that tell an operator who used a reducer: one for each session and each
 // connection of models, and one for each client that did not prove a token.
 //
-// The lines are bounded: those of sessions and models for each job, those of refused clients for each host. A
-// line that counts the suppressed ones follows. No line has a session id, which is the only secret of jobs
-// without a token. Control thread only.
+// The lines are bounded: those of sessions and models for each job and the jobs of a host, those of refused
+// clients for each host. A line that counts the suppressed ones follows. No line has a session id, which is
+// the only secret of jobs without a token. Control thread only.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class AuditLog {
 
   const ReducerLog& log_;
   const Nanos& now_;
-  LineLimit jobs_{kLinesOfJob, kWindow, 256};
+  JobLineLimit jobs_{kLinesOfJob, kWindow};
   LineLimit refused_{kLinesOfHost, kWindow, 32};
 };
 

@@ -174,6 +174,7 @@ void ControlLoop::tick() {
   sessions_.begin_ticks(now_);
   serve_sessions();
   audit_.tick();
+  session_log_.tick();
   if (!rdma_.rails.open_devices.empty() && now_ - devices_polled_at_ >= kDevicePollInterval) {
     devices_polled_at_ = now_;
     transport::rdma::poll_device_events();
@@ -287,6 +288,7 @@ void ControlLoop::close_if_empty() {
   mailbox_.stop();
   accept_timer_.cancel();
   audit_.end();
+  session_log_.end();
   // Connections that are finishing have their linger deadline. The others belong to no session.
   for (const auto& connection : connections_) {
     if (!connection->is_finishing()) connection->close(Errc::kShutdown);

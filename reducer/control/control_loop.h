@@ -34,6 +34,7 @@
 #include "reducer/control/job_monitor.h"
 #include "reducer/control/lane_mailbox.h"
 #include "reducer/control/reducer_log.h"
+#include "reducer/control/session/session_log.h"
 #include "reducer/control/session/session_registry.h"
 #include "reducer/fair/fair_pool.h"
 #include "reducer/lane/lane_thread.h"
@@ -85,6 +86,7 @@ class ControlLoop {
 
   [[nodiscard]] const ReducerLog& log() const noexcept { return log_; }
   [[nodiscard]] AuditLog& audit() noexcept { return audit_; }
+  [[nodiscard]] SessionLog& session_log() noexcept { return session_log_; }
   [[nodiscard]] blackbox::DumpThread& dump() noexcept { return dump_; }
   // Records a refused handshake. Strangers can cause such events, so some are only counted: they must not
   // displace all others.
@@ -182,6 +184,7 @@ class ControlLoop {
   ControlCounters counters_;
   Nanos now_ = 0;
   AuditLog audit_{log_, now_};
+  SessionLog session_log_{log_, now_};
   const Nanos started_;
   Nanos next_tick_ = 0;
   Nanos devices_polled_at_ = 0;

@@ -1,7 +1,9 @@
-// Class LineLimit bounds how many log lines a subject causes within a window of time, and counts the others.
+// Bounds how many log lines peers cause within a window of time, and counts the others. One thread.
 //
-// Strangers choose the subjects, so their number is bounded too: beyond it they share one account, whose
-// subject is empty. One thread.
+// Class LineLimit: for each subject. Strangers choose the subjects, so their number is bounded too: beyond it
+// they share one account, whose subject is empty.
+// Class JobLineLimit: for each job, and for the jobs that a host brings, so that a host that invents names of
+// jobs does not use up the accounts of all others.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +31,11 @@ class LineLimit {
     ++account.suppressed;
     return false;
   }
+  // The subject has an account of its own, without lines left.
+  [[nodiscard]] bool is_exhausted(const std::string& subject) const {
+    const auto account = accounts_.find(subject);
+    return account != accounts_.end() && account->second.lines >= lines_;
+  }
   // Calls report(subject, suppressed lines) for each window that ended with such lines.
   template <typename Report>
   void end_windows(Nanos now, const Report& report) {
@@ -52,5 +59,35 @@ class LineLimit {
   const size_t max_subjects_;
   std::map<std::string, Account> accounts_;
 };
+
+class JobLineLimit {
+ public:
+  static constexpr uint32_t kMaxJobs = 256;
+  static constexpr uint32_t kMaxHosts = 1024;
+
+  JobLineLimit(uint32_t lines_of_job, Nanos window) noexcept
+      : jobs_(lines_of_job, window, kMaxJobs), hosts_(kLinesOfHost, window, kMaxHosts) {}
+
+  [[nodiscard]] bool admits(const std::string& job, const std::string& host, Nanos now) {
+    return (jobs_.is_exhausted(job) || hosts_.admits(host, now)) && jobs_.admits(job, now);
+  }
+  // Calls of_job(job, lines) and of_host(host, lines) for what was suppressed.
+  template <typename OfJob, typename OfHost>
+  void end_windows(Nanos now, const OfJob& of_job, const OfHost& of_host) {
+    jobs_.end_windows(now, of_job);
+    hosts_.end_windows(now, of_host);
+  }
+
+ private:
+  static constexpr uint32_t kLinesOfHost = 240;
+  static_assert(kLinesOfHost < kMaxJobs, "one host may not use up the accounts of the jobs");
+
+  LineLimit jobs_, hosts_;
+};
+
+// The host of "10.0.0.3:50112".
+[[nodiscard]] inline std::string host_of(const std::string& peer) {
+  return peer.substr(0, peer.rfind(':'));
+}
 
 }  // namespace sluice::reducer

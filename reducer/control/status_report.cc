@@ -292,6 +292,9 @@ std::string ControlLoop::status_json() {
                    {"joining", totals.joining},
                    {"active", sessions.open().size() - std::min(totals.joining, sessions.open().size())},
                    {"ending", sessions.ending().size()}};
+  const JoinOutcomes& outcomes = sessions.outcomes();
+  j["outcomes"] = {
+      {"kept", outcomes.kept()}, {"limit", JoinOutcomes::kMaxKept}, {"dropped", outcomes.dropped()}};
   j["resumes"] = {{"control", counters.control_resumes}, {"lane", lane_resumes}};
   j["view_changes"] = {{"proposed", counters.views_proposed}, {"committed", counters.views_committed}};
   j["tenants"] = sessions.tenants().status(totals.served_bytes);

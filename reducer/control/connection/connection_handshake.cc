@@ -111,7 +111,7 @@ void Connection::on_request() {
       return;
     case wire::Purpose::kVerdict:
       if (!accept_query<wire::VerdictQuery>()) return;
-      send(loop_.sessions().outcomes().find_verdict(hello_));
+      send(loop_.sessions().find_verdict(hello_));
       return finish();
     case wire::Purpose::kGather: return on_gather();
     case wire::Purpose::kStore: return on_store();

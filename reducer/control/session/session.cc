@@ -35,6 +35,14 @@ std::string Session::log_name() const {
   return "session " + to_string(id_).substr(0, 8);
 }
 
+void Session::log_info(const std::string& text) const {
+  loop_.session_log().info(job_, ranks_[first_rank_].peer, log_name() + text);
+}
+
+void Session::log_warning(const std::string& text) const {
+  loop_.session_log().warn(job_, ranks_[first_rank_].peer, log_name() + text);
+}
+
 void Session::write_audit_line(std::string_view result) const {
   AuditLog::Session line{.job = job_, .tenant = tenant_, .peers = {}, .ranks = plan_.ranks};
   for (const RankState& r : ranks_) {
@@ -268,12 +276,13 @@ void Session::fail(Errc code, uint32_t rank, const std::string& text) {
   if (state_ == State::kEnding) return;
   if (decides_join() && state_ == State::kJoining && !has_verdict_) return refuse_join(code, rank, text);
   const std::string shown(wire::whole_text(text).value_or(text));
-  loop_.log().warn(log_name() + " failed: " + std::string(to_string(code)) + ": " + shown);
+  log_warning(" failed: " + std::string(to_string(code)) + ": " + shown);
   // A rank of the session that this one is a part of is none here.
   record_failure(code, rank < ranks_.size() ? rank : wire::kNoRank, shown);
   const wire::Abort abort{{.code = code, .rank = rank, .text = text}};
-  if (state_ == State::kJoining)
-    loop_.sessions().outcomes().store_refusal(*this, {code, text}, rank, loop_.now());
+  if (state_ == State::kJoining) {
+    loop_.sessions().outcomes().store_refusal({job_, id_}, {code, text}, rank, joined_ranks(), loop_.now());
+  }
   // The session runs on other reducers and does not end because this one could not join.
   if (state_ == State::kJoining && joined_running_session_) {
     loop_.sessions().replace_id_for(id_);

@@ -101,6 +101,8 @@ class Session {
   [[nodiscard]] bool is_released() const noexcept { return is_ending() && lanes_released_ == lanes_.size(); }
   // Active, or its verdict is known. From then on a rank that joins cannot fail the session.
   [[nodiscard]] bool is_decided() const noexcept { return state_ == State::kActive || has_verdict_; }
+  // The arbiter's commit; nothing elsewhere, and before.
+  [[nodiscard]] std::optional<wire::Verdict> verdict() const;
   [[nodiscard]] bool is_completed() const noexcept { return is_completed_; }
   [[nodiscard]] bool has_moved() const noexcept { return has_moved_; }  // continues on other reducers
   [[nodiscard]] const SessionId& id() const noexcept { return id_; }
@@ -168,6 +170,9 @@ class Session {
   void check_losses(uint32_t rank, Nanos now);
   void log_findings(Nanos now);  // session_health.cc
   void write_audit_line(std::string_view result) const;
+  // Begins with the name of the session, and is bounded for each job.
+  void log_info(const std::string& text) const;
+  void log_warning(const std::string& text) const;
   void on_rank_lost(uint32_t rank, Errc reason, const char* connection);
   void record_lost_lane(const LaneEvent& event) const noexcept;
   void record_late_rank() noexcept;

@@ -51,9 +51,9 @@ void Session::log_findings(Nanos now) {
       if (health.findings[i] == logged.count || (logged.at != 0 && now - logged.at < kLogInterval)) continue;
       const uint64_t chunks = health.findings[i] - logged.count;
       logged = {.count = health.findings[i], .at = now};
-      loop_.log().warn(log_name() + ": rank " + std::to_string(rank) + " contributed " +
-                       finding_text(static_cast<wire::FindingKind>(i + 1)) + " to " + std::to_string(chunks) +
-                       (chunks == 1 ? " chunk" : " chunks"));
+      log_warning(": rank " + std::to_string(rank) + " contributed " +
+                  finding_text(static_cast<wire::FindingKind>(i + 1)) + " to " + std::to_string(chunks) +
+                  (chunks == 1 ? " chunk" : " chunks"));
     }
   }
 }

@@ -260,27 +260,32 @@ void Session::on_vote(Connection& from, uint32_t rank, const wire::Vote& vote) {
   if (std::ranges::all_of(ranks_, [](const RankState& r) { return r.has_voted; })) commit_join();
 }
 
+std::optional<wire::Verdict> Session::verdict() const {
+  if (!decides_join() || !has_verdict_ || state_ == State::kEnding) return std::nullopt;
+  wire::Verdict verdict;
+  verdict.commit = 1;
+  verdict.incarnation = incarnation_;
+  return verdict;
+}
+
 void Session::commit_join() {
   has_verdict_ = true;
   join_deadline_ += 2 * kGrace;  // ranks may act on the verdict from now on: only their COMMITs are missing
   do incarnation_ = ControlLoop::random64();
   while (incarnation_ == 0);
-  wire::Verdict verdict;
-  verdict.commit = 1;
-  verdict.incarnation = incarnation_;
-  loop_.sessions().outcomes().store_verdict(*this, verdict, loop_.now());
-  send_all(verdict);
+  loop_.sessions().outcomes().store_verdict({job_, id_}, *verdict(), loop_.now());
+  send_all(*verdict());
 }
 
 void Session::refuse_join(Errc code, uint32_t rank, const std::string& text) {
   has_verdict_ = true;
-  loop_.log().warn(log_name() + " refused: " + std::string(to_string(code)) + ": " + text);
+  log_warning(" refused: " + std::string(to_string(code)) + ": " + text);
   record_failure(code, rank, text);
   wire::Verdict verdict;
   verdict.reason = {.code = code, .rank = rank, .text = text};
   JoinOutcomes& outcomes = loop_.sessions().outcomes();
-  outcomes.store_verdict(*this, verdict, loop_.now());
-  outcomes.store_refusal(*this, {code, text}, rank, loop_.now());
+  outcomes.store_verdict({job_, id_}, verdict, loop_.now());
+  outcomes.store_refusal({job_, id_}, {code, text}, rank, joined_ranks(), loop_.now());
   send_all(verdict);
   begin_ending({});
 }
@@ -303,9 +308,9 @@ void Session::on_commit(Connection& from, uint32_t rank, const wire::Commit& com
   for (RankState& r : ranks_) r.last_heard = loop_.now();
   next_heartbeat_at_ = loop_.now() + loop_.options().heartbeat;
   blackbox_.record(blackbox::EventKind::kCommitted, {.a = plan_.ranks, .b = lanes_.size()});
-  loop_.log().info(log_name() + " started: " + std::to_string(plan_.ranks) + " ranks, " +
-                   std::to_string(lanes_.size()) + " lanes, window " + std::to_string(plan_.slots) + " x " +
-                   std::to_string(plan_.slot_bytes) + " bytes per lane");
+  log_info(" started: " + std::to_string(plan_.ranks) + " ranks, " + std::to_string(lanes_.size()) +
+           " lanes, window " + std::to_string(plan_.slots) + " x " + std::to_string(plan_.slot_bytes) +
+           " bytes per lane");
   write_audit_line("started");
   if (plan_.fault_tolerant) start_recovery();
 }

@@ -89,7 +89,7 @@ void Session::complete_if_all_left() {
   if (!std::ranges::all_of(ranks_, [](const RankState& r) { return r.leave_acked; })) return;
   is_completed_ = true;
   blackbox_.record(blackbox::EventKind::kEnded, {.peer = wire::kNoRank});
-  loop_.log().info(log_name() + " completed");
+  log_info(" completed");
   begin_ending({});
 }
 

@@ -49,16 +49,16 @@ void Session::check_paths(Nanos now) {
     if (path.stalled > path_of(stalled).stalled) stalled = rank;
   }
   if (const auto text = path_watch_.add_losses(total, now))
-    loop_.log().warn(log_name() + ": " + *text + ", most between this reducer and " + name(most_lost));
+    log_warning(": " + *text + ", most between this reducer and " + name(most_lost));
   // While the rank's heartbeats arrive, its host is alive: only what fills packets does not get through.
   if (now - ranks_[stalled].last_heard > 2 * loop_.options().heartbeat) return;
   if (!path_watch_.is_new_stall(total.stalled, now)) return;
   const bool sends = ranks_[stalled].reported_path.stalled >= total.stalled;
   const std::string seconds = std::to_string(total.stalled / kSecond) + " s";
-  loop_.log().warn(log_name() + ": " +
-                   (sends ? name(stalled) + " sends data that does not arrive here, for " + seconds
-                          : "no byte acknowledged by " + name(stalled) + " for " + seconds) +
-                   ", but its heartbeats arrive: check the MTU of the path");
+  log_warning(": " +
+              (sends ? name(stalled) + " sends data that does not arrive here, for " + seconds
+                     : "no byte acknowledged by " + name(stalled) + " for " + seconds) +
+              ", but its heartbeats arrive: check the MTU of the path");
 }
 
 }  // namespace sluice::reducer

@@ -137,9 +137,9 @@ void Session::log_absence(uint32_t rank) {
   RankState& r = ranks_[rank];
   const Nanos since = absent_since(rank);
   if (r.has_left || view_.is_removed() || (since != 0) == (r.reported_absence != 0)) return;
-  const std::string subject = log_name() + ": " + name(rank);
+  const std::string subject = ": " + name(rank);
   if (since != 0) {
-    loop_.log().warn(subject + " lost a connection: " + std::string(to_string(r.lost_reason)));
+    log_warning(subject + " lost a connection: " + std::string(to_string(r.lost_reason)));
     uint64_t connection = blackbox::kControlConnection;
     for (uint32_t lane = 0; since != r.control_lost_at && lane < lanes_.size(); ++lane) {
       if (lanes_[lane]->down_since(rank) == since) connection = blackbox::lane_number(lane);
@@ -148,7 +148,7 @@ void Session::log_absence(uint32_t rank) {
                      {.peer = rank, .a = connection, .code = r.lost_reason, .at = since});
   } else {
     blackbox_.record(EventKind::kConnectionResumed, {.peer = rank});
-    loop_.log().info(subject + " reconnected after " + in_ms(loop_.now() - r.reported_absence));
+    log_info(subject + " reconnected after " + in_ms(loop_.now() - r.reported_absence));
     r.may_be_unaware = false;
   }
   r.reported_absence = since;
@@ -212,7 +212,7 @@ bool Session::end_if_rest_is_gone() {
 
 void Session::abandon(const std::string& why) {
   has_moved_ = view_.is_removed();
-  loop_.log().warn(log_name() + " abandoned: " + why);
+  log_warning(" abandoned: " + why);
   if (has_moved_) {
     blackbox_.record(EventKind::kMoved, {}, why);
   } else {
@@ -228,8 +228,8 @@ void Session::close_silent_ranks(Nanos now) {
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     const RankState& r = ranks_[rank];
     if (!r.control || r.has_left || now - r.last_heard < loop_.options().peer_timeout) continue;
-    loop_.log().warn(log_name() + ": no message from " + name(rank) + " for " + in_ms(now - r.last_heard) +
-                     "; closing its connections");
+    log_warning(": no message from " + name(rank) + " for " + in_ms(now - r.last_heard) +
+                "; closing its connections");
     blackbox_.record(EventKind::kPeerSilent,
                      {.peer = rank, .a = static_cast<uint64_t>((now - r.last_heard) / kMillisecond)});
     close_rank(rank, Errc::kTimeout);
@@ -245,7 +245,7 @@ void Session::exclude_rank(uint32_t rank, Errc reason) {
   // Either side may be at fault. If there are other reducers, the rank must continue without this one.
   if (!can_recover() || !view_.has_other_reducers())
     return fail(Errc::kPeerLost, rank, name(rank) + " lost: " + cause);
-  loop_.log().warn(log_name() + ": " + name(rank) + " excluded: " + cause);
+  log_warning(": " + name(rank) + " excluded: " + cause);
   blackbox_.record(EventKind::kRankExcluded, {.peer = rank, .code = reason}, cause);
   close_rank(rank, reason);
 }
@@ -265,7 +265,7 @@ void Session::end_if_moved() {
   // Leaving ranks still wait for their acknowledgement.
   if (has_pending_leave()) return;
   has_moved_ = true;
-  loop_.log().info(log_name() + " moved to other reducers");
+  log_info(" moved to other reducers");
   blackbox_.record(EventKind::kMoved);
   loop_.sessions().replace_id_for(id_);
   begin_ending({});
@@ -287,7 +287,7 @@ void Session::send_drain_notice(uint32_t rank) {
 void Session::stop(Errc code, const std::string& text) {
   if (!can_recover() || !view_.has_other_reducers()) return fail(code, wire::kNoRank, text);
   has_moved_ = true;
-  loop_.log().info(log_name() + " left to the other reducers: " + text);
+  log_info(" left to the other reducers: " + text);
   blackbox_.record(EventKind::kMoved, {}, text);
   begin_ending({});
 }
@@ -347,9 +347,9 @@ void Session::send_query(uint32_t rank) {
 void Session::apply(ViewChange::Step step, uint32_t rank, const std::string& cause) {
   if (view_.is_removed() && !removal_logged_) {
     removal_logged_ = true;
-    loop_.log().info(log_name() + " continues without this reducer: " + cause);
+    log_info(" continues without this reducer: " + cause);
   }
-  const std::string view = log_name() + ": view ";
+  const std::string view = ": view ";
   switch (step) {
     case ViewChange::Step::kNothing: return;
     case ViewChange::Step::kPropose: {
@@ -358,9 +358,8 @@ void Session::apply(ViewChange::Step step, uint32_t rank, const std::string& cau
       blackbox_.record(EventKind::kViewProposed, {.a = query.version},
                        "removed: " + list_reducers(query.removed) + ", added: " + list_reducers(query.added) +
                            "; " + cause);
-      loop_.log().info(view + std::to_string(query.version) +
-                       " proposed, removed: " + list_reducers(query.removed) +
-                       ", added: " + list_reducers(query.added) + "; " + cause);
+      log_info(view + std::to_string(query.version) + " proposed, removed: " + list_reducers(query.removed) +
+               ", added: " + list_reducers(query.added) + "; " + cause);
       for (uint32_t to = 0; to < ranks_.size(); ++to) send_query(to);
       return;
     }
@@ -368,8 +367,8 @@ void Session::apply(ViewChange::Step step, uint32_t rank, const std::string& cau
       const wire::ViewCommit& commit = *view_.commit();
       ++loop_.counters().views_committed;
       blackbox_.record(EventKind::kViewCommitted, {.a = commit.version, .b = commit.base_chunk});
-      loop_.log().info(view + std::to_string(commit.version) + " committed from chunk " +
-                       std::to_string(commit.base_chunk) + " on; " + cause);
+      log_info(view + std::to_string(commit.version) + " committed from chunk " +
+               std::to_string(commit.base_chunk) + " on; " + cause);
       return broadcast(commit);
     }
     case ViewChange::Step::kMismatch:

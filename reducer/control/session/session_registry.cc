@@ -77,14 +77,15 @@ bool SessionRegistry::join(Connection& connection, const wire::Hello& hello, con
       connection.refuse(*error, hello.rank);
       if (session.is_decided()) return false;  // the mismatch does not affect a decided session
       session.fail(error->code, hello.rank, error->text);
-      outcomes_.mark_notified(session, hello.rank);
+      outcomes_.mark_notified({session.job(), session.id()}, hello.rank);
       release_ended();
       return false;
     }
     session.add(connection.shared_self(), hello, join);
     return true;
   }
-  if (const auto* refusal = outcomes_.take_refusal(hello)) return refuse(refusal->error, refusal->rank);
+  if (const auto* refusal = outcomes_.take_refusal({wire::job_name(hello), hello.session}, hello.rank))
+    return refuse(refusal->error, refusal->rank);
   if (loop_.is_draining())
     return refuse({Errc::kDraining, "reducer is draining and accepts no new sessions"}, hello.rank);
   const uint64_t bytes = Session::bytes_for(hello, join);
@@ -119,6 +120,14 @@ uint32_t SessionRegistry::next_handle() {
 Session* SessionRegistry::find(const SessionId& id) {
   const auto it = open_.find(id);
   return it == open_.end() || it->second->is_ending() ? nullptr : it->second.get();
+}
+
+wire::Verdict SessionRegistry::find_verdict(const wire::Hello& hello) {
+  const std::string& job = wire::job_name(hello);
+  if (const Session* const session = find(hello.session); session != nullptr && session->job() == job) {
+    if (const auto verdict = session->verdict()) return *verdict;
+  }
+  return outcomes_.find_verdict({job, hello.session});
 }
 
 std::string SessionRegistry::tenant_of(const wire::Hello& hello) const {

@@ -35,6 +35,10 @@ class SessionRegistry {
   // The session of this id, unless it is ending.
   [[nodiscard]] Session* find(const SessionId& id);
 
+  // The verdict on the session of `hello`, for clients of its job: an open session's own, otherwise one that
+  // is kept.
+  [[nodiscard]] wire::Verdict find_verdict(const wire::Hello& hello);
+
   // The id by which ranks of this session know the reducer.
   [[nodiscard]] uint64_t id_for(const SessionId& session) const;
   // The session continues without this reducer and never takes a removed id back. If its ranks add this

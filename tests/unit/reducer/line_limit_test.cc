@@ -33,5 +33,38 @@ TEST(LineLimit, SubjectsBeyondItsSizeShareTheirLines) {
   EXPECT_EQ(suppressed_at(limit, 10 * kSecond), (std::map<std::string, uint64_t>{{"", 997}}));
 }
 
+class JobLines : public ::testing::Test {
+ protected:
+  int admitted(const std::string& host, int jobs, int lines) {
+    int count = 0;
+    for (int i = 0; i < jobs * lines; ++i)
+      count += limit.admits(host + " " + std::to_string(i % jobs), host, 0) ? 1 : 0;
+    return count;
+  }
+  std::map<std::string, uint64_t> suppressed() {
+    std::map<std::string, uint64_t> out;
+    const auto add = [&](const std::string& subject, uint64_t lines) { out[subject] += lines; };
+    limit.end_windows(10 * kSecond, add, add);
+    return out;
+  }
+
+  JobLineLimit limit{3, 10 * kSecond};
+};
+
+TEST_F(JobLines, AreBoundedForEachJob) {
+  EXPECT_EQ(admitted("a", 1, 5000), 3);
+  EXPECT_EQ(admitted("b", 2, 10), 6);
+  EXPECT_TRUE(limit.admits("c", "a", 0)) << "what a job has too much is not the host's";
+  EXPECT_EQ(suppressed(), (std::map<std::string, uint64_t>{{"a 0", 4997}, {"b 0", 7}, {"b 1", 7}}));
+}
+
+// The accounts of jobs are fewer than a host can invent names for.
+TEST_F(JobLines, OfAHostThatInventsJobsLeaveOtherHostsTheirs) {
+  const int lines = admitted("stranger", 10'000, 1);
+  EXPECT_LT(lines, 256);
+  EXPECT_EQ(admitted("own", 4, 5), 12);
+  EXPECT_EQ(suppressed().at("stranger"), static_cast<uint64_t>(10'000 - lines));
+}
+
 }  // namespace
 }  // namespace sluice::reducer
