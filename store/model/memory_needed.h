@@ -19,6 +19,7 @@ struct MemoryNeeded {
   uint32_t slots = 0;          // versions that files hold: the kept ones and the next
   uint32_t places = 0;         // shards on one reducer: its own, and with several reducers a copy of another
   uint32_t staged_deltas = 0;  // pushes that wait for a step, each of shard_bytes
+  [[nodiscard]] uint64_t files() const noexcept { return uint64_t{slots} * places; }
   [[nodiscard]] uint64_t version_bytes() const noexcept { return shard_bytes * arrays * slots * places; }
   [[nodiscard]] uint64_t staged_bytes() const noexcept { return shard_bytes * staged_deltas; }
   [[nodiscard]] uint64_t total() const noexcept { return version_bytes() + staged_bytes(); }

@@ -62,9 +62,17 @@ Result<std::string> StoreServer::create(const std::string& specification, const 
   for (const auto& [id, address] : *live) stores.push_back(id);
   if (stores.empty()) return fail(Errc::kReset, "no reducer is announced in the coordinator");
   const ModelLayout layout(*spec, static_cast<uint32_t>(stores.size()));
-  if (auto error = check_memory(*spec, memory_needed(*spec, layout, kExpectedWorkers),
-                                options_.monitor->budget()->limit(), options_.monitor->budget()->used()))
+  const MemoryNeeded needed = memory_needed(*spec, layout, kExpectedWorkers);
+  if (auto error = check_memory(*spec, needed, options_.monitor->budget()->limit(),
+                                options_.monitor->budget()->used()))
     return tl::unexpected(*error);
+  // Until take() holds one. Who creates a model that exists needs none.
+  auto place = budgets().take_model(job, needed.files());
+  if (!place) {
+    const auto existing = options_.coordinator->get(model_key(name));
+    if (!existing) return add_context("the coordinator", existing.error());
+    if (!*existing) return tl::unexpected(place.error());
+  }
   CoordinatedState state;
   for (size_t i = 0; i < stores.size(); ++i) {
     const StoreId copy = stores.size() > 1 ? stores[(i + 1) % stores.size()] : kNoStore;
@@ -88,6 +96,7 @@ Result<std::string> StoreServer::create(const std::string& specification, const 
   const auto known = read(name);
   if (!known) return tl::unexpected(known.error());
   if (!*known) return fail(Errc::kReset, "model \"" + name + "\" has been deleted");
+  if (place) place->reset();
   if (const auto taken = take(**known); !taken) {
     // For example, the disk is full. Nobody else would start the model.
     if (made->is_done()) static_cast<void>(remove(name, job));

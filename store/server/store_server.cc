@@ -10,6 +10,7 @@
 
 #include "config/output_file.h"
 #include "core/clock.h"
+#include "store/model/memory_needed.h"
 #include "store/server/store_connection.h"
 #include "transport/tcp/socket_options.h"
 #include "wire/handshake.h"
@@ -182,6 +183,10 @@ Result<void> StoreServer::take(const Known& known, Shards shards) {
   const std::scoped_lock lock(mutex_);
   Model& model = models_[known.record.id];
   model.hosted = hosted;
+  if (!model.held) {
+    const auto needed = memory_needed(hosted->spec(), hosted->layout(), kExpectedWorkers);
+    model.held = budgets().hold_model(hosted->job(), needed.files());
+  }
   if (model.leader && (!leads || model.leader->has_ended())) {
     model.leader->end();
     ended = std::exchange(model.leader, nullptr);

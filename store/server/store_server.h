@@ -87,6 +87,7 @@ class StoreServer {
   struct Model {
     std::shared_ptr<HostedModel> hosted;
     std::shared_ptr<StepLeader> leader;  // null: another reducer leads, or the model is not started
+    std::shared_ptr<void> held;          // its place in the budgets
   };
   struct Known {
     ModelRecord record;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "core/crc32c.h"
 
@@ -23,11 +24,23 @@ constexpr mode_t kMode = 0600;
 
 }  // namespace
 
-Result<std::shared_ptr<SlotFile>> SlotFile::open(const std::string& path, const ShardShape& shape) {
+ShardLock::~ShardLock() {
+  ::close(descriptor_);
+}
+
+Result<std::shared_ptr<SlotFile>> SlotFile::open(const std::string& path, const ShardShape& shape,
+                                                 std::shared_ptr<const ShardLock> lock) {
   std::shared_ptr<SlotFile> slot(new SlotFile(path, shape));
+  slot->lock_ = std::move(lock);
   SLUICE_RETURN_IF_ERROR(slot->open_file());
   if (slot->descriptor_ < 0) SLUICE_RETURN_IF_ERROR(slot->create_file());
   if (slot->data_ == nullptr) SLUICE_RETURN_IF_ERROR(slot->map());
+  if (slot->lock_ == nullptr) {
+    slot->lock_ = std::make_shared<const ShardLock>(slot->descriptor_);
+  } else {
+    ::close(slot->descriptor_);
+  }
+  slot->descriptor_ = -1;
   if (auto format = check_format(slot->data_); !format) return add_context(path, format.error());
   return slot;
 }
@@ -38,6 +51,7 @@ SlotFile::~SlotFile() {
 }
 
 Result<void> SlotFile::lock() const {
+  if (lock_ != nullptr) return {};
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return {};
   if (errno != EWOULDBLOCK) return system_error("lock", path_, errno);
   return fail(Errc::kSystem,

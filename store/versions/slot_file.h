@@ -2,7 +2,8 @@
 // is shared, so that its content is still there after kill -9 of the process, without a write on the path.
 //
 // A file is created with all its blocks, so a full disk is an error of open(), never of a store into the
-// mapping, which would be a SIGBUS. It stays locked, so no second process opens it.
+// mapping, which would be a SIGBUS. Only the first slot of a shard keeps a descriptor, whose lock is that of
+// all: a small model may have many slots, and descriptors are few.
 #pragma once
 
 #include <atomic>
@@ -17,18 +18,33 @@
 
 namespace sluice::store {
 
+// Keeps a second process, or a second object of this one, from opening the slots of a shard as long as the
+// shard or a view of it is there.
+class ShardLock {
+ public:
+  explicit ShardLock(int locked_descriptor) noexcept : descriptor_(locked_descriptor) {}
+  ShardLock(const ShardLock&) = delete;
+  ShardLock& operator=(const ShardLock&) = delete;
+  ~ShardLock();
+
+ private:
+  const int descriptor_;
+};
+
 class SlotFile {
  public:
-  // Opens the file, or creates it with state kFree. Its folder exists. Errors name the file: kSystem,
-  // kMemoryLimit (no room, with the bytes), kMismatch (another size, or no file of a version).
-  [[nodiscard]] static Result<std::shared_ptr<SlotFile>> open(const std::string& path,
-                                                              const ShardShape& shape);
+  // Opens the file, or creates it with state kFree. Its folder exists. `lock`: that of the first slot, which
+  // is opened without one. Errors name the file: kSystem, kMemoryLimit (no room, with the bytes), kMismatch
+  // (another size, or no file of a version).
+  [[nodiscard]] static Result<std::shared_ptr<SlotFile>> open(
+      const std::string& path, const ShardShape& shape, std::shared_ptr<const ShardLock> lock = nullptr);
 
   SlotFile(const SlotFile&) = delete;
   SlotFile& operator=(const SlotFile&) = delete;
   ~SlotFile();
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  [[nodiscard]] const std::shared_ptr<const ShardLock>& shard_lock() const noexcept { return lock_; }
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::span<float> array(size_t index) const noexcept {
     return {reinterpret_cast<float*>(data_ + shape_.content_at() + index * shape_.array_bytes()),
@@ -46,12 +62,14 @@ class SlotFile {
   // The next two set descriptor_.
   [[nodiscard]] Result<void> open_file();
   [[nodiscard]] Result<void> create_file();
+  // Of the first slot.
   [[nodiscard]] Result<void> lock() const;
   [[nodiscard]] Result<void> map();
 
   std::string path_;
   ShardShape shape_;
-  int descriptor_ = -1;
+  std::shared_ptr<const ShardLock> lock_;
+  int descriptor_ = -1;  // of open()
   std::byte* data_ = nullptr;
 };
 

@@ -56,8 +56,10 @@ Result<VersionFiles> VersionFiles::open(const std::string& folder, const ShardSh
                                         OnDamage on_damage) {
   SLUICE_ASSERT(shape.kept > 0 && shape.arrays > 0 && shape.arrays <= kMaxArrays);
   VersionFiles files(shape);
+  std::shared_ptr<const ShardLock> lock;
   for (size_t i = 0; i <= shape.kept; ++i) {
-    SLUICE_ASSIGN_OR_RETURN(file, SlotFile::open(slot_path(folder, shape, i), shape));
+    SLUICE_ASSIGN_OR_RETURN(file, SlotFile::open(slot_path(folder, shape, i), shape, lock));
+    lock = file->shard_lock();
     files.slots_.push_back({.file = std::move(file), .facts = {}});
     SLUICE_RETURN_IF_ERROR(files.recover(files.slots_.back(), on_damage));
   }

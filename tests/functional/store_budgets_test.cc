@@ -30,6 +30,8 @@ std::vector<std::byte> query_of(uint64_t bytes) {
 cli::StoreServiceOptions small_budgets() {
   cli::StoreServiceOptions options;
   options.budgets = store::BudgetOptions{};
+  options.budgets->models = {.all = 4, .each = 3};
+  options.budgets->version_files = {.all = 300, .each = 135};
   options.budgets->query_bytes = {.all = 1'000'000, .each = 200'000};
   return options;
 }
@@ -82,6 +84,51 @@ TEST_F(StoreBudgets, AJobsQueriesHaveABudget) {
   ASSERT_TRUE(eventually_used("query_bytes", 0));
   EXPECT_EQ(ask(second).code, Errc::kInvalidArgument);
   EXPECT_EQ(status()["store"]["budgets"]["query_bytes"]["refused"], 1);
+}
+
+std::string model_of(const std::string& name, int versions) {
+  return R"({"name": ")" + name + R"(", "versions": )" + std::to_string(versions) +
+         R"(, "mode": {"kind": "async"}, "rule": {"kind": "add"}, )"
+         R"("tensors": [{"name": "w", "dtype": "f32", "shape": [3]}]})";
+}
+
+TEST_F(StoreBudgets, AJobsModelsAndTheirFilesHaveBudgets) {
+  start_with_models();
+  auto a = connect("a");
+  const auto expect_refused = [](ScriptedConnection& c, const std::string& specification,
+                                 const std::string& text) {
+    c.send(wire::ModelQuery{.kind = wire::ModelQueryKind::kCreate, .bytes = specification.size()});
+    send_body(c, std::as_bytes(std::span(specification)));
+    const auto failed = c.expect<wire::Failed>();
+    EXPECT_EQ(failed.code, Errc::kTooMany);
+    EXPECT_EQ(failed.text, text);
+  };
+  make(a, model_of("a1", 64));
+  make(a, model_of("a2", 64));
+  expect_refused(
+      a, model_of("a3", 64),
+      R"(job "a" has 130 of the 135 files of versions that a job may have on this reducer, and needs )"
+      "65 more");
+  make(a, model_of("a3", 1));
+  expect_refused(a, model_of("a4", 1),
+                 R"(job "a" has 3 of the 3 models that a job may have on this reducer, and needs one more)");
+  make(a, model_of("a3", 1));  // it exists
+  auto b = connect("b");
+  make(b, model_of("b1", 64));
+  expect_refused(b, model_of("b2", 1),
+                 R"(all jobs have 4 of the 4 models of this reducer, and job "b" needs one more)");
+  // Models from before a restart count.
+  service_.stop();
+  ASSERT_TRUE(a.closed_within(10 * kSecond));
+  ASSERT_TRUE(service_.open());
+  ASSERT_TRUE(service_.start(test_options(), port()));
+  const auto budgets = status()["store"]["budgets"];
+  EXPECT_EQ(budgets["models"]["used"], 4);
+  EXPECT_EQ(budgets["version_files"]["used"], 65 * 3 + 2);
+  auto again = connect("a");
+  again.send(wire::ModelQuery{.kind = wire::ModelQueryKind::kDelete, .name = "a1"});
+  (void)again.expect<wire::ModelAnswer>();
+  make(again, model_of("a4", 1));
 }
 
 // A model of 4 MiB with one kept version: each step needs the place of the version before the last one.

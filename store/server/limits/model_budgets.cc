@@ -11,6 +11,11 @@ namespace {
 
 constexpr const char* kConnections = "connections to models";
 
+std::shared_ptr<void> both(SharedBudget::Held first, SharedBudget::Held second) {
+  using Places = std::pair<SharedBudget::Held, SharedBudget::Held>;
+  return std::make_shared<Places>(std::move(first), std::move(second));
+}
+
 nlohmann::json status_of(const SharedBudget& budget, const char* each) {
   const SharedBudget::Use use = budget.use();
   return {{"used", use.used},
@@ -27,7 +32,7 @@ BudgetOptions BudgetOptions::for_descriptors(uint64_t limit) noexcept {
   const uint64_t usable = std::max<uint64_t>(std::min(all, limit / 4), 16);
   for (uint64_t* const count :
        {&options.of_jobs.all, &options.of_jobs.each, &options.of_tenants.all, &options.of_tenants.each,
-        &options.of_reducers.all, &options.of_reducers.each})
+        &options.of_reducers.all, &options.of_reducers.each, &options.models.all, &options.models.each})
     *count = *count * usable / all;
   return options;
 }
@@ -36,7 +41,9 @@ ModelBudgets::ModelBudgets(const BudgetOptions& options)
     : jobs_(std::make_shared<SharedBudget>(kConnections, "job", options.of_jobs)),
       tenants_(std::make_shared<SharedBudget>(kConnections, "tenant", options.of_tenants)),
       reducers_(std::make_shared<SharedBudget>(kConnections, "reducer", options.of_reducers)),
-      query_bytes_(std::make_shared<SharedBudget>("bytes of queries", "job", options.query_bytes)) {}
+      query_bytes_(std::make_shared<SharedBudget>("bytes of queries", "job", options.query_bytes)),
+      models_(std::make_shared<SharedBudget>("models", "job", options.models)),
+      files_(std::make_shared<SharedBudget>("files of versions", "job", options.version_files)) {}
 
 Result<std::shared_ptr<void>> ModelBudgets::take_connection(const std::string& job,
                                                             const std::string& tenant) {
@@ -45,8 +52,19 @@ Result<std::shared_ptr<void>> ModelBudgets::take_connection(const std::string& j
   if (!of_job) return of_job;
   auto of_tenant = tenants_->take(tenant, 1);
   if (!of_tenant) return of_tenant;
-  using Places = std::pair<SharedBudget::Held, SharedBudget::Held>;
-  return std::make_shared<Places>(std::move(*of_job), std::move(*of_tenant));
+  return both(std::move(*of_job), std::move(*of_tenant));
+}
+
+Result<std::shared_ptr<void>> ModelBudgets::take_model(const std::string& job, uint64_t files) {
+  auto model = models_->take(job, 1);
+  if (!model) return model;
+  auto of_files = files_->take(job, files);
+  if (!of_files) return of_files;
+  return both(std::move(*model), std::move(*of_files));
+}
+
+std::shared_ptr<void> ModelBudgets::hold_model(const std::string& job, uint64_t files) {
+  return both(models_->hold(job, 1), files_->hold(job, files));
 }
 
 nlohmann::json ModelBudgets::status() const {
@@ -61,6 +79,8 @@ nlohmann::json ModelBudgets::status() const {
   return {{"connections", std::move(connections)},
           {"reducers", status_of(*reducers_, "of_reducer")},
           {"query_bytes", status_of(*query_bytes_, "of_job")},
+          {"models", status_of(*models_, "of_job")},
+          {"version_files", status_of(*files_, "of_job")},
           {"late", std::move(late)}};
 }
 

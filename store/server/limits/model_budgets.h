@@ -25,8 +25,13 @@ struct BudgetOptions {
   // Bytes of queries' bodies and answers, by job, while they arrive or wait to be sent.
   BudgetLimits query_bytes{.all = 64 * kMiB, .each = 16 * kMiB};
 
-  // Connections in the same proportions, for a process with this limit of descriptors: at most a quarter of
-  // them, because sessions and files need theirs.
+  // Models, each with a thread, links to the other reducers and two locks; and files of their versions, each
+  // mapped. By the job that has created them.
+  BudgetLimits models{.all = 1024, .each = 256};
+  BudgetLimits version_files{.all = 16384, .each = 4096};
+
+  // Connections and models in the same proportions, for a process with this limit of descriptors: at most a
+  // quarter of them, because sessions and files need theirs.
   [[nodiscard]] static BudgetOptions for_descriptors(uint64_t limit) noexcept;
 };
 
@@ -38,6 +43,10 @@ class ModelBudgets {
   // kTooMany, counted.
   [[nodiscard]] Result<std::shared_ptr<void>> take_connection(const std::string& job,
                                                               const std::string& tenant);
+  // The place of a model of this job with so many files.
+  [[nodiscard]] Result<std::shared_ptr<void>> take_model(const std::string& job, uint64_t files);
+  // The same beyond the limits: of a model that is there.
+  [[nodiscard]] std::shared_ptr<void> hold_model(const std::string& job, uint64_t files);
   // For `bytes` of a query of this job, in the same way.
   [[nodiscard]] Result<std::shared_ptr<void>> take_query_bytes(const std::string& job, uint64_t bytes) {
     return query_bytes_->take(job, bytes);
@@ -50,7 +59,7 @@ class ModelBudgets {
   [[nodiscard]] nlohmann::json status() const;
 
  private:
-  const std::shared_ptr<SharedBudget> jobs_, tenants_, reducers_, query_bytes_;
+  const std::shared_ptr<SharedBudget> jobs_, tenants_, reducers_, query_bytes_, models_, files_;
   std::array<std::atomic<uint64_t>, kConnectionStateNames.size()> late_{};
 };
 

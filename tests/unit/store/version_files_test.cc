@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/crc32c.h"
+#include "store/model/model_spec.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/store/version_fixture.h"
 
@@ -165,6 +166,36 @@ TEST(VersionFiles, RefusesFilesThatAreInUse) {
   EXPECT_EQ(open_error(folder),
             slot_path(folder.path(), 0) +
                 " is in use by another process or a view; end it, or choose another folder");
+}
+
+// The lock is that of the whole shard, and views of every slot keep it.
+TEST(VersionFiles, AreInUseWhileAViewIs) {
+  const TemporaryFolder folder;
+  auto files = std::make_unique<VersionFiles>(open_files(folder));
+  commit(*files, 1);
+  commit(*files, 2);
+  VersionView last = files->view(2);
+  files.reset();
+  EXPECT_NE(open_error(folder), "");
+  last = VersionView();
+  EXPECT_EQ(open_error(folder), "");
+}
+
+TEST(VersionFiles, TakeOneDescriptor) {
+  const TemporaryFolder folder;
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator open("/proc/self/fd");
+    return std::distance(begin(open), end(open));
+  };
+  ShardShape shape = small_shape();
+  shape.kept = kMaxVersions;
+  const auto before = descriptors();
+  for (const char* const what : {"created", "opened"}) {
+    VersionFiles files = open_files(folder, shape);
+    commit(files, *what == 'c' ? 1 : 2);
+    EXPECT_EQ(descriptors(), before + 1) << what;
+  }
+  EXPECT_EQ(descriptors(), before);
 }
 
 // ---- Damage ----
