@@ -17,35 +17,37 @@ std::chrono::nanoseconds left(Nanos deadline) {
 }  // namespace
 
 Result<QueryTurns::Turn> QueryTurns::take(const std::string& name, Nanos deadline) {
-  std::shared_ptr<Job> job;
-  {
-    const std::scoped_lock lock(mutex_);
-    std::shared_ptr<Job>& known = jobs_[name];
-    if (!known) known = std::make_shared<Job>();
-    known->name = name;
-    ++known->threads;
-    job = known;
-  }
-  if (!job->mutex.try_lock_for(left(deadline))) {
+  std::unique_lock lock(mutex_);
+  std::shared_ptr<Job>& known = jobs_[name];
+  if (!known) known = std::make_shared<Job>();
+  const std::shared_ptr<Job> job = known;
+  job->name = name;
+  ++job->threads;
+  if (!job->ended.wait_for(lock, left(deadline), [&] { return !job->has_turn; })) {
     leave(*job);
     return fail(Errc::kTooMany, "other queries of job " + config::in_quotes(name) + " take too long");
   }
-  if (!free_.try_acquire_for(left(deadline))) {
-    job->mutex.unlock();
+  job->has_turn = true;  // only one thread of a job waits for those of others
+  if (!ended_.wait_for(lock, left(deadline), [&] { return running_ < kMostAtOnce; })) {
+    job->has_turn = false;
+    job->ended.notify_one();
     leave(*job);
     return fail(Errc::kTooMany, "queries of other jobs take too long");
   }
-  return Turn(*this, std::move(job));
+  ++running_;
+  return Turn(*this, job);
 }
 
 void QueryTurns::end(Job& job) noexcept {
-  free_.release();
-  job.mutex.unlock();
+  const std::scoped_lock lock(mutex_);
+  --running_;
+  ended_.notify_one();
+  job.has_turn = false;
+  job.ended.notify_one();
   leave(job);
 }
 
 void QueryTurns::leave(Job& job) noexcept {
-  const std::scoped_lock lock(mutex_);
   if (--job.threads == 0) jobs_.erase(job.name);
 }
 

@@ -1,14 +1,14 @@
 // Class QueryTurns lets one query about models of each job run at a time, and a few of all jobs: parsing one
 // may take many times the memory of its text.
 //
-// Any thread. A turn ends on the thread that took it.
+// Any thread.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <semaphore>
 #include <string>
 
 #include "core/result.h"
@@ -32,8 +32,9 @@ class QueryTurns {
     friend class QueryTurns;
     struct Job {
       std::string name;
-      std::timed_mutex mutex;
-      uint32_t threads = 0;  // that hold or wait for it
+      std::condition_variable ended;  // its turn
+      bool has_turn = false;
+      uint32_t threads = 0;  // that have or wait for it
     };
     Turn(QueryTurns& turns, std::shared_ptr<Job> job) noexcept : turns_(&turns), job_(std::move(job)) {}
 
@@ -47,10 +48,12 @@ class QueryTurns {
  private:
   using Job = Turn::Job;
   void end(Job& job) noexcept;
+  // Called with the mutex. The job may be gone afterwards.
   void leave(Job& job) noexcept;
 
-  std::counting_semaphore<kMostAtOnce> free_{kMostAtOnce};
   std::mutex mutex_;
+  std::condition_variable ended_;  // a turn
+  uint32_t running_ = 0;
   std::map<std::string, std::shared_ptr<Job>> jobs_;
 };
 
