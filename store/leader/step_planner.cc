@@ -1,6 +1,7 @@
 #include "store/leader/step_planner.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "core/assert.h"
@@ -87,12 +88,22 @@ std::vector<StagedPush> StepPlanner::committed() {
   in_progress_ = false;
   ++current_;
   for (const StagedPush& push : taken_) contained_[push.identity.worker] = push.identity.number;
+  if (contained_.size() > 2 * kRemembered) forget_oldest();
   taken_.clear();
   if (mode_.kind != StepKind::kSync) return {};
   grace_ends_.reset();
   const std::vector<StagedPush> late(waiting_.begin(), waiting_.end());
   waiting_.clear();
   return late;
+}
+
+// Clients number pushes by the time, so the lowest numbers are the oldest.
+void StepPlanner::forget_oldest() {
+  std::vector<uint64_t> numbers;
+  for (const auto& [worker, number] : contained_) numbers.push_back(number);
+  const auto last = numbers.begin() + kRemembered - 1;
+  std::ranges::nth_element(numbers, last, std::greater());
+  std::erase_if(contained_, [&](const auto& entry) { return entry.second < *last; });
 }
 
 void StepPlanner::abandoned() {

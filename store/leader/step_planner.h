@@ -49,6 +49,9 @@ struct PlannedStep {
 
 class StepPlanner {
  public:
+  // Workers whose last contained pushes are remembered for certain, as by versions.
+  static constexpr size_t kRemembered = 1024;
+
   // `contained`: the last push of each worker that the versions up to `current` contain.
   StepPlanner(const StepMode& mode, uint64_t current, std::map<uint64_t, uint64_t> contained);
 
@@ -76,10 +79,11 @@ class StepPlanner {
  private:
   [[nodiscard]] Admission judge(const StagedPush& push) const noexcept;
   [[nodiscard]] PlannedStep start();
+  void forget_oldest();
 
   const StepMode mode_;
   uint64_t current_;
-  std::map<uint64_t, uint64_t> contained_;  // by worker
+  std::map<uint64_t, uint64_t> contained_;  // by worker; at most twice kRemembered
   std::deque<StagedPush> waiting_;          // in order of arrival; at most one of a worker
   bool in_progress_ = false;
   std::vector<StagedPush> taken_;    // by the step in progress, as they were offered

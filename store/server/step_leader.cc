@@ -79,10 +79,15 @@ Result<wire::PushAnswer> StepLeader::push(const StagedPush& push, Nanos deadline
     return answer(outcome_of(admission));
   const uint64_t worker = push.identity.worker, number = push.identity.number;
   Waiter& waiter = waiters_[worker];
+  ++waiter.threads;
+  const auto leave = [&](void*) {
+    if (const auto at = waiters_.find(worker); --at->second.threads == 0) waiters_.erase(at);
+  };
+  const std::unique_ptr<void, decltype(leave)> leaves(this, leave);  // with the lock
   // Accepted again after kNotStaged, it waits again. Else the outcome stays for all who wait: a connection
   // that the client has given up may wait beside the one that it uses.
   if (waiter.number != number || admission == Admission::kAccepted)
-    waiter = {.number = number, .outcome = {}};
+    waiter = {.number = number, .outcome = {}, .threads = waiter.threads};
   changed_.notify_all();
   // The entry may be replaced by a later push of the worker meanwhile.
   const auto found = [&]() -> Waiter* {

@@ -54,6 +54,7 @@ class StepLeader {
   struct Waiter {
     uint64_t number = 0;
     std::optional<wire::PushOutcome> outcome;
+    uint32_t threads = 0;  // that wait for a push of the worker; the entry ends with the last one
   };
   using Lock = std::unique_lock<std::mutex>;
 

@@ -36,6 +36,20 @@ class Planner : public StepPlanner {
   std::vector<StagedPush> stale;
 };
 
+TEST(StepPlanner, RemembersTheLastWorkers) {
+  Planner p(kEach);
+  const auto make = [&](uint64_t worker) {
+    EXPECT_EQ(p.offer(push(worker, 100 + worker, 0), kNow), Admission::kAccepted);
+    ASSERT_TRUE(p.step());
+    (void)p.committed();
+  };
+  for (uint64_t worker = 0; worker <= 2 * StepPlanner::kRemembered; ++worker) make(worker);
+  const uint64_t last = 2 * StepPlanner::kRemembered, first = last - StepPlanner::kRemembered + 1;
+  EXPECT_EQ(p.offer(push(last, 100 + last, 0), kNow), Admission::kContained);
+  EXPECT_EQ(p.offer(push(first, 100 + first, 0), kNow), Admission::kContained);
+  EXPECT_EQ(p.offer(push(first - 1, 100 + first - 1, 0), kNow), Admission::kAccepted) << "forgotten";
+}
+
 TEST(StepPlanner, ASynchronousStepWaitsForTheQuorumAndTheGrace) {
   Planner p(kSyncOfTwo);
   EXPECT_EQ(p.offer(push(7, 1, 0), kNow), Admission::kAccepted);
