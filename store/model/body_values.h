@@ -2,6 +2,7 @@
 // section 16): f32, f16, bf16, and blocks of 256 values. half_floats.h and block_codec.h have the arithmetic.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -28,6 +29,14 @@ namespace sluice::store {
 // The position of the value that begins at byte `offset`, a multiple of an element.
 [[nodiscard]] constexpr uint64_t value_at(wire::DType t, uint64_t offset) noexcept {
   return offset / wire::size_of(t) * values_per_element(t);
+}
+
+// The values of a shard that a piece of its body has, which begins at byte `offset`.
+template <typename Value>
+[[nodiscard]] std::span<Value> values_of_piece(std::span<Value> shard, wire::DType t, uint64_t offset,
+                                               std::span<const std::byte> piece) {
+  const uint64_t first = value_at(t, offset);
+  return shard.subspan(first, std::min(value_at(t, piece.size()), shard.size() - first));
 }
 
 // `out` has body_bytes() of the values, little-endian. Values that a last block lacks are 0.

@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "store/model/body_values.h"
 #include "store/model/model_json.h"
+#include "store/server/send_version.h"
 #include "store/server/store_server.h"
 #include "wire/handshake.h"
 
@@ -22,14 +23,6 @@ constexpr Nanos kIdleBuffers = kSecond;
 // A larger body that nobody needs ends the connection.
 constexpr uint64_t kMaxSkipped = uint64_t{1} << 30;
 constexpr Nanos kTurnTime = 10 * kSecond;  // for other queries to end
-
-// The values of a shard that a piece of its body has.
-template <typename Value>
-std::span<Value> values_of_piece(std::span<Value> shard, wire::DType dtype, uint64_t offset,
-                                 std::span<const std::byte> piece) {
-  const uint64_t first = value_at(dtype, offset);
-  return shard.subspan(first, std::min(value_at(dtype, piece.size()), shard.size() - first));
-}
 
 // Class Requests answers the requests of one connection. Functions return an error only if the connection
 // cannot continue.
@@ -163,9 +156,26 @@ class Requests {
     return fail(Errc::kBadField, "an unknown query");
   }
 
+  // What is not here is looked for in the coordinator, which may have to list and parse all models. So
+  // clients do that in a turn of their job, as queries. Reducers have none: one may wait for an answer from
+  // another.
+  template <typename Here, typename Search>
+  auto find_in_turn(const Here& here, const Search& search) -> decltype(search()) {
+    if (auto found = here()) return found;
+    if (job_ == wire::kReducerJob) return search();
+    const auto turn = server_.query_turns().take(job_, monotonic_now() + kTurnTime);
+    if (!turn) return tl::unexpected(turn.error());
+    return search();
+  }
+  Result<std::shared_ptr<HostedModel>> find(uint64_t id) {
+    return find_in_turn([&] { return server_.model_here(id); }, [&] { return server_.find(id); });
+  }
+  Result<std::shared_ptr<StepLeader>> find_leader(uint64_t id) {
+    return find_in_turn([&] { return server_.leader_here(id); }, [&] { return server_.find_leader(id); });
+  }
   // The model, if this job may change it.
   Result<std::shared_ptr<HostedModel>> find_own(uint64_t id) {
-    auto model = server_.find(id);
+    auto model = find(id);
     if (!model || (*model)->job() == job_) return model;
     return fail(Errc::kUnauthenticated, other_job((*model)->spec().name, (*model)->job(), job_));
   }
@@ -213,7 +223,7 @@ class Requests {
     // Elsewhere a step is for one push, and all others would wait for its delta.
     if (m.early == 1 && (*model)->spec().mode.kind != StepKind::kSync)
       return refuse({Errc::kInvalidArgument, "an early PUSH_STEP is for models whose mode is sync"});
-    const auto leader = server_.find_leader(m.model);
+    const auto leader = find_leader(m.model);
     if (!leader) return refuse(leader.error());
     const StagedPush staged{
         .identity = {m.worker, m.number}, .base = m.base, .weight = weight, .is_early = m.early == 1};
@@ -226,7 +236,7 @@ class Requests {
   Status pull(const wire::Pull& m) {
     if (!is_body_type(m.dtype)) return Errc::kBadDType;
     if (m.early > 1) return Errc::kBadField;
-    const auto found = server_.find(m.model);
+    const auto found = find(m.model);
     if (!found) return refuse(found.error());
     HostedModel& model = **found;
     const bool is_early = m.early == 1;
@@ -243,7 +253,10 @@ class Requests {
     Status s = answer(wire::PullAnswer{.steps = read->steps, .bytes = bytes});
     const auto reader =
         std::make_shared<VersionReader>(m.version, server_.deadlines().reader, monotonic_now());
-    if (s.ok()) s = send_version(m, model, *read, reader);
+    if (s.ok()) {
+      state_ = ConnectionState::kSending;
+      s = send_version(channel_, m, model, *read, reader);
+    }
     model.end_view(std::move(read->view));
     if (s == Errc::kAborted) {
       model.counters()->ended_pulls.add();
@@ -258,46 +271,8 @@ class Requests {
     return is_committed ? answer(wire::Done{}) : Status(Errc::kClosed);
   }
 
-  // kAborted: a step has ended the reader.
-  Status send_version(const wire::Pull& m, HostedModel& model, HostedModel::ReadableVersion& read,
-                      const std::shared_ptr<VersionReader>& reader) {
-    state_ = ConnectionState::kSending;
-    const auto values = read.view.array(m.array);
-    const auto wait_for = [&](uint64_t elements) -> Status {
-      if (reader->has_ended()) return Errc::kAborted;
-      const auto is_there = [&] { return model.wait_computed(read.progress.get(), elements); };
-      return read.progress == nullptr || reader->excuse(is_there) ? Status() : Status(Errc::kClosed);
-    };
-    const auto stalled = [&]() -> Status {
-      if (!reader->has_ended()) return {};
-      model.end_view(std::move(read.view));
-      return Errc::kAborted;
-    };
-    model.begin_reader(m.shard, reader);
-    Status s;
-    if (m.dtype == wire::DType::kF32) {
-      uint64_t sent = 0;  // frames before the next one
-      const auto needed = [&](uint64_t end) {
-        reader->set_sent(std::exchange(sent, end));
-        return wait_for(end / sizeof(float));
-      };
-      s = channel_.send_body(std::as_bytes(values), needed, stalled);
-    } else {
-      const auto fill = [&](uint64_t offset, std::span<std::byte> piece) {
-        reader->set_sent(offset);
-        const auto part = values_of_piece(values, m.dtype, offset, piece);
-        const Status there = wait_for(value_at(m.dtype, offset) + part.size());
-        if (there.ok()) encode_body(m.dtype, part, piece.data());
-        return there;
-      };
-      s = channel_.send_pieces(body_bytes(m.dtype, values.size()), fill, stalled);
-    }
-    model.end_reader(m.shard, reader);
-    return s;
-  }
-
   Status current(const wire::Current& m) {
-    const auto leader = server_.find_leader(m.model);
+    const auto leader = find_leader(m.model);
     if (leader) {
       const uint64_t version = (*leader)->wait_current(m.at_least, wait_until(m.timeout_ms));
       return answer(wire::CurrentAnswer{.started = 1, .version = version});
@@ -320,7 +295,8 @@ class Requests {
 
   Status start_model(const wire::StartModel& m) {
     if (const auto model = find_own(m.model); !model) return refuse(model.error());
-    return done_or_refuse(server_.start_model(m.model, m.version));
+    const auto turn = server_.query_turns().take(job_, monotonic_now() + kTurnTime);
+    return turn ? done_or_refuse(server_.start_model(m.model, m.version)) : refuse(turn.error());
   }
 
   Status step(const wire::Step& m) {
@@ -343,7 +319,7 @@ class Requests {
         return Errc::kBadField;
     }
     if (pushes.empty()) return Errc::kBadLength;
-    const auto model = server_.find(m.model);
+    const auto model = find(m.model);
     if (!model) return refuse(model.error());
     auto made = (*model)->step(m, pushes);
     if (!made && made.error().code == Errc::kBadView && server_.refresh(m.model))
@@ -365,7 +341,7 @@ class Requests {
   }
 
   Status committed(const wire::Committed& m) {
-    const auto model = server_.find(m.model);
+    const auto model = find(m.model);
     return model ? done_or_refuse((*model)->commit(m.shard, m.version)) : refuse(model.error());
   }
 

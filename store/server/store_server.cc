@@ -198,12 +198,23 @@ Result<void> StoreServer::take(const Known& known, Shards shards) {
   return {};
 }
 
+std::shared_ptr<HostedModel> StoreServer::model_here(uint64_t model) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = models_.find(model);
+  return found == models_.end() ? nullptr : found->second.hosted;
+}
+
+std::shared_ptr<StepLeader> StoreServer::leader_here(uint64_t model) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = models_.find(model);
+  const bool leads =
+      found != models_.end() && found->second.leader != nullptr && !found->second.leader->has_ended();
+  return leads ? found->second.leader : nullptr;
+}
+
 Result<std::shared_ptr<HostedModel>> StoreServer::find(uint64_t model) {
   for (int attempt = 0; attempt < 2; ++attempt) {
-    {
-      const std::scoped_lock lock(mutex_);
-      if (const auto found = models_.find(model); found != models_.end()) return found->second.hosted;
-    }
+    if (auto found = model_here(model)) return found;
     if (attempt == 0) SLUICE_RETURN_IF_ERROR(refresh(model));
   }
   return fail(Errc::kUnknownSession, "no model with id " + std::to_string(model) + " is on this reducer");
@@ -211,12 +222,7 @@ Result<std::shared_ptr<HostedModel>> StoreServer::find(uint64_t model) {
 
 Result<std::shared_ptr<StepLeader>> StoreServer::find_leader(uint64_t model) {
   for (int attempt = 0; attempt < 2; ++attempt) {
-    {
-      const std::scoped_lock lock(mutex_);
-      const auto found = models_.find(model);
-      if (found != models_.end() && found->second.leader && !found->second.leader->has_ended())
-        return found->second.leader;
-    }
+    if (auto found = leader_here(model)) return found;
     if (attempt == 0) SLUICE_RETURN_IF_ERROR(refresh(model));
   }
   return fail(Errc::kBadView, "this reducer does not lead the model");

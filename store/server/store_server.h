@@ -66,6 +66,9 @@ class StoreServer {
              uint64_t features, std::shared_ptr<void> place) noexcept;
 
   // ---- for connections ----
+  // What this reducer knows already; null: nothing.
+  [[nodiscard]] std::shared_ptr<HostedModel> model_here(uint64_t model);
+  [[nodiscard]] std::shared_ptr<StepLeader> leader_here(uint64_t model);
   // The model with this id; kUnknownSession if it does not exist or no shard of it is here.
   [[nodiscard]] Result<std::shared_ptr<HostedModel>> find(uint64_t model);
   // The leader; kBadView if another reducer leads, kUnknownSession.

@@ -3,10 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/socket.h>
+
+#include <array>
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
+#include "core/clock.h"
 #include "store/coordinator/sqlite/sqlite_coordinator.h"
 #include "store/model/model_json.h"
 #include "tests/support/temporary_folder.h"
@@ -30,7 +37,10 @@ class InterruptedCoordinator final : public Coordinator {
     if (after_remove) std::exchange(after_remove, nullptr)();
     return removed;
   }
-  Result<Listing> list(std::string_view prefix) override { return real_->list(prefix); }
+  Result<Listing> list(std::string_view prefix) override {
+    if (prefix == kModelKeys && at_list) at_list();
+    return real_->list(prefix);
+  }
   Result<ChangeResult> create(std::string_view key, std::string_view value, LeaseId lease) override {
     return real_->create(key, value, lease);
   }
@@ -44,6 +54,7 @@ class InterruptedCoordinator final : public Coordinator {
 
   std::string key_of_get;
   std::function<void()> after_get, after_remove;
+  std::function<void()> at_list;  // each one of models
 
  private:
   const std::unique_ptr<Coordinator> real_;
@@ -137,6 +148,43 @@ TEST_F(StoreServerTest, ReadsAStateOfAReleaseThatDidNotSayWhose) {
   EXPECT_TRUE(server_->remove(name_, "b"));
   EXPECT_FALSE(server_->describe(name_));
   EXPECT_FALSE(coordinator_->get(state_key(name_)).value());
+}
+
+// Each search lists and parses all models.
+TEST_F(StoreServerTest, SearchesForAnUnknownModelInATurnOfTheJob) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int searches = 0, at_once = 0, most = 0;
+  coordinator_->at_list = [&] {
+    std::unique_lock lock(mutex);
+    ++searches;
+    most = std::max(most, ++at_once);
+    changed.notify_all();
+    // Another one of the same job would come now.
+    changed.wait_for(lock, std::chrono::milliseconds(300), [&] { return at_once == 3; });
+    --at_once;
+  };
+  std::vector<transport::tcp::MessageChannel> clients;
+  for (const char* const job : {"a", "a", "b"}) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+    server_->adopt(transport::tcp::Socket(ends[0]), "a client", job, 0, nullptr);
+    clients.emplace_back(transport::tcp::Socket(ends[1]));
+  }
+  const auto soon = [] { return monotonic_now() + 20 * kSecond; };
+  for (auto& client : clients) {
+    ASSERT_TRUE(client.receive(soon()).ok());
+    ASSERT_TRUE(client.send(wire::Pull{.model = 12345}, soon()).ok());
+  }
+  for (auto& client : clients) {
+    wire::Failed failed;
+    ASSERT_TRUE(client.receive(soon()).ok());
+    ASSERT_TRUE(client.decode(failed).ok());
+    EXPECT_EQ(failed.code, Errc::kUnknownSession);
+  }
+  const std::scoped_lock lock(mutex);
+  EXPECT_EQ(searches, 3);
+  EXPECT_LE(most, 2) << "one of each job";
 }
 
 }  // namespace
