@@ -11,7 +11,7 @@
 #include "config/file_pattern.h"
 #include "config/json.h"
 #include "reducer/control/control_loop.h"
-#include "reducer/control/session_status.h"
+#include "reducer/control/session/session_status.h"
 #include "transport/rdma/device_report.h"
 #include "wire/dtype.h"
 

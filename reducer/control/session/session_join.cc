@@ -5,7 +5,7 @@
 #include "reducer/control/control_loop.h"
 #include "reducer/control/rank_list.h"
 #include "reducer/control/session/session.h"
-#include "reducer/control/session_status.h"
+#include "reducer/control/session/session_status.h"
 #include "wire/handshake.h"
 #include "wire/message_limits.h"
 #include "wire/view.h"

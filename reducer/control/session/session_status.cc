@@ -1,5 +1,5 @@
 // A session in the reducer's status (status_report.cc).
-#include "reducer/control/session_status.h"
+#include "reducer/control/session/session_status.h"
 
 #include <algorithm>
 #include <array>
