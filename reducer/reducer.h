@@ -35,6 +35,8 @@ struct ReloadableOptions {
   uint64_t memory_limit = 0;          // bytes for all sessions; 0: half of config::host_limits()
   uint64_t session_memory_limit = 0;  // bytes for one session; 0: up to memory_limit
   uint64_t tenant_memory_limit = 0;   // bytes for the sessions of one tenant; 0: up to memory_limit
+  // Percent of memory, connections and file descriptors that one job may take, where tokens prove jobs.
+  uint32_t job_share = 90;
   // Shares of the reducer's capacity under contention (docs/guides/operate.md), 1..kMaxWeight.
   std::map<std::string, uint32_t> weights;  // by tenant
   uint32_t default_weight = 1;              // of every other tenant

@@ -135,6 +135,9 @@ void ReducerFlags::add_capacity_options(OptionSet& set) {
                         "bytes that one session may reserve; 0: --memory-limit");
   set.reloadable().size("--tenant-memory-limit", o.tenant_memory_limit,
                         "bytes that all sessions of one tenant may reserve; 0: --memory-limit");
+  set.reloadable().number("--job-share", o.job_share, {1, 100},
+                          "percent of memory, connections and file descriptors that one job may take, if the "
+                          "reducer has a key and more than one job");
   set.size("--max-slot", o.max_slot_bytes, {wire::kMinSlotBytes, wire::kMaxPayload},
            "largest slot, and so the largest chunk, that a session may request");
   set.number("--max-connections", o.max_connections, {1, UINT32_MAX},

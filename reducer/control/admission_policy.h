@@ -39,6 +39,7 @@ class AdmissionPolicy {
   [[nodiscard]] Result<std::optional<Credential>> credential_of(const wire::Hello& hello) const;
   // The tokens of a job, in the order of the keys; empty: no authentication.
   [[nodiscard]] std::vector<wire::Digest> tokens_of(const std::string& job) const;
+  [[nodiscard]] bool has_pool_key() const noexcept { return !keys_.empty(); }
   // For connections from now on.
   void replace_keys(std::vector<config::Secret> keys) { keys_ = std::move(keys); }
 

@@ -31,6 +31,7 @@
 #include "reducer/control/descriptor_reserve.h"
 #include "reducer/control/due_times.h"
 #include "reducer/control/gather_registry.h"
+#include "reducer/control/job_budgets.h"
 #include "reducer/control/job_monitor.h"
 #include "reducer/control/lane_mailbox.h"
 #include "reducer/control/reducer_log.h"
@@ -92,6 +93,7 @@ class ControlLoop {
   // displace all others.
   void record_refusal(const SessionId& session, uint32_t rank, Errc code, const std::string& text) noexcept;
   [[nodiscard]] AdmissionPolicy& admission() noexcept { return admission_; }
+  [[nodiscard]] JobBudgets& budgets() noexcept { return budgets_; }
   [[nodiscard]] const transport::tcp::TlsContext* tls() const noexcept { return tls_.get(); }  // null: off
   [[nodiscard]] const RdmaOffer& rdma() const noexcept { return rdma_; }
   [[nodiscard]] wire::Welcome make_welcome(uint8_t version, const SessionId& session) const;
@@ -170,6 +172,7 @@ class ControlLoop {
   ReducerOptions options_;
   const ReducerLog log_;
   AdmissionPolicy admission_;
+  JobBudgets budgets_{options_, admission_};
   std::shared_ptr<const transport::tcp::TlsContext> tls_;
   const RdmaOffer rdma_;
   const uint64_t id_;

@@ -204,6 +204,19 @@ nlohmann::json fair_status(const FairPool& pool) {
   });
 }
 
+// What one job may take; null where it may take all.
+nlohmann::json job_budgets(const JobBudgets& budgets) {
+  nlohmann::json j = {{"refused", budgets.refused()}};
+  using Resource = JobBudgets::Resource;
+  for (const auto& [name, resource] : {std::pair("job_connections", Resource::kConnections),
+                                       std::pair("job_lane_connections", Resource::kLanes),
+                                       std::pair("job_memory_bytes", Resource::kMemory)}) {
+    const uint64_t limit = budgets.limit(resource);
+    j[name] = limit == UINT64_MAX ? nlohmann::json() : nlohmann::json(limit);
+  }
+  return j;
+}
+
 // Sessions get at least the other half of the room.
 void add_models(nlohmann::json& status, const ReducerOptions& options) {
   status["models"] = nlohmann::json::array();
@@ -277,6 +290,7 @@ std::string ControlLoop::status_json() {
                       {"limit", limits.all},
                       {"unproved", loop.unproved().size()},
                       {"unproved_limit", limits.unproved}};
+  j["budgets"] = job_budgets(loop.budgets());
   j["tls"] = {{"agreed", counters.tls_agreed}, {"failed", counters.tls_failed}};
   j["rdma"] = {{"rails", loop.rdma().rails.names},
                {"why_none", loop.rdma().unavailable_reason},

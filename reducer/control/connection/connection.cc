@@ -94,6 +94,7 @@ void Connection::on_finishing() noexcept {
 
 void Connection::on_closing() noexcept {
   loop_.unproved().remove(unproved_number_);
+  share_.reset();
   drop_pair();
 }
 

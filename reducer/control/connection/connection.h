@@ -14,6 +14,7 @@
 #include "core/result.h"
 #include "reducer/control/admission_policy.h"
 #include "reducer/control/connection/frame_connection.h"
+#include "reducer/control/job_budgets.h"
 #include "transport/rdma/pairing.h"
 #include "wire/messages.h"
 #include "wire/sha256.h"
@@ -101,9 +102,9 @@ class Connection final : public FrameConnection {
   [[nodiscard]] bool accept_query();
   // The session that an ATTACH names; null after a refusal.
   [[nodiscard]] Session* find_session_of_attach(wire::Attach& attach);
-  // Whether the mac is valid. From then on the connection is none of the unproved ones.
-  [[nodiscard]] bool accept_proof(const wire::Mac& mac, uint64_t view_hash);
-  [[nodiscard]] Error wrong_token() const;
+  // Why the client is refused: its mac is wrong, or its job has too many connections. Without an error the
+  // connection is none of the unproved ones any more, and counts for its job.
+  [[nodiscard]] std::optional<Error> check_proof(const wire::Mac& mac, uint64_t view_hash);
   void hand_over_to_lane();
 
   // ---- connection_pairing.cc ----
@@ -117,6 +118,7 @@ class Connection final : public FrameConnection {
 
   State state_ = State::kHello;
   uint64_t unproved_number_ = 0;
+  JobBudgets::Share share_;  // of its job's connections
   wire::Hello hello_;
   wire::Welcome welcome_;
   std::optional<Credential> credential_;  // of the client; nothing: no authentication

@@ -69,22 +69,25 @@ void Connection::start_tls() {
   });
 }
 
-bool Connection::accept_proof(const wire::Mac& mac, uint64_t view_hash) {
+std::optional<Error> Connection::check_proof(const wire::Mac& mac, uint64_t view_hash) {
   const bool is_valid =
       !credential_ ||
       wire::equal_digests(mac, wire::client_proof(credential_->token, hello_, welcome_, view_hash));
-  if (is_valid) loop_.unproved().remove(unproved_number_);
-  return is_valid;
-}
-
-Error Connection::wrong_token() const {
-  return {Errc::kUnauthenticated, "wrong or missing token for job \"" + wire::job_name(hello_) + "\""};
+  if (!is_valid) {
+    return Error{Errc::kUnauthenticated, "wrong or missing token for job \"" + wire::job_name(hello_) + "\""};
+  }
+  if (share_.is_taken()) return std::nullopt;  // another request of the connection
+  loop_.unproved().remove(unproved_number_);
+  auto share = loop_.budgets().take(JobBudgets::Resource::kConnections, wire::job_name(hello_), 1);
+  if (!share) return share.error();
+  share_ = std::move(*share);
+  return std::nullopt;
 }
 
 void Connection::on_join() {
   wire::Join join;
   if (!decode_or_close(join)) return;
-  if (!accept_proof(join.mac, join.view_hash)) return refuse(wrong_token(), hello_.rank);
+  if (auto error = check_proof(join.mac, join.view_hash)) return refuse(*error, hello_.rank);
   limit_each_frame();
   state_ = State::kControl;
   loop_.join(*this, hello_, join);
@@ -95,9 +98,9 @@ template <typename Query>
 bool Connection::accept_query() {
   Query query;
   if (!decode_or_close(query)) return false;
-  if (accept_proof(query.mac, 0)) return true;
-  refuse(wrong_token());
-  return false;
+  const auto error = check_proof(query.mac, 0);
+  if (error) refuse(*error);
+  return !error;
 }
 
 void Connection::on_request() {
@@ -171,7 +174,7 @@ void Connection::on_gather() {
   }
   wire::Gather gather;
   if (!decode_or_close(gather)) return;
-  if (!accept_proof(gather.mac, 0)) return refuse(wrong_token(), hello_.rank);
+  if (auto error = check_proof(gather.mac, 0)) return refuse(*error, hello_.rank);
   if (loop_.is_draining())
     return refuse({Errc::kDraining, "reducer is draining and accepts no new sessions"}, hello_.rank);
   if (Session* const session = loop_.sessions().find(hello_.session);
@@ -207,10 +210,8 @@ void Connection::abort_gather(const Error& why, uint32_t rank) {
 
 Session* Connection::find_session_of_attach(wire::Attach& attach) {
   if (!decode_or_close(attach)) return nullptr;
-  if (!accept_proof(attach.mac, attach.view_hash)) {
-    const char* const kind = hello_.purpose == wire::Purpose::kLane ? "lane" : "control";
-    refuse({Errc::kUnauthenticated, std::string("wrong or missing token on a ") + kind + " connection"},
-           hello_.rank);
+  if (auto error = check_proof(attach.mac, attach.view_hash)) {
+    refuse(*error, hello_.rank);
     return nullptr;
   }
   Session* const session = loop_.sessions().find(hello_.session);

@@ -19,6 +19,7 @@
 #include "blackbox/event_source.h"
 #include "core/result.h"
 #include "reducer/control/connection/connection.h"
+#include "reducer/control/job_budgets.h"
 #include "reducer/control/session/view_change.h"
 #include "reducer/fair/fair_shares.h"
 #include "reducer/lane/lane_messages.h"
@@ -52,6 +53,9 @@ class Session {
   [[nodiscard]] std::optional<Error> check_agreement(const wire::Hello& hello, const wire::Join& join,
                                                      const std::string& peer) const;
   [[nodiscard]] Status map_slots();  // kMemoryLimit if the address space is exhausted
+  void hold(JobBudgets::Share memory, JobBudgets::Share lanes) noexcept {
+    shares_ = {std::move(memory), std::move(lanes)};
+  }
   // From now on the lanes of the session share the reducer's capacity under this account. After map_slots().
   void join_fair_pool(FairAccount& account);
   void add(const std::shared_ptr<Connection>& control, const wire::Hello& hello, const wire::Join& join);
@@ -282,6 +286,7 @@ class Session {
   std::vector<LaneMemory> memory_;
   size_t lanes_released_ = 0;
   FairShares::Member share_;
+  std::array<JobBudgets::Share, 2> shares_;  // of its job's memory and lane connections
   ViewChange view_;
   bool drain_announced_ = false;
   Nanos stalled_until_ = 0;  // messages before this time may be unread

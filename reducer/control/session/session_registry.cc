@@ -91,6 +91,11 @@ bool SessionRegistry::join(Connection& connection, const wire::Hello& hello, con
   const uint64_t bytes = Session::bytes_for(hello, join);
   const std::string tenant = tenant_of(hello);
   if (auto error = tenants_.check_limits(tenant, bytes, reserved_bytes_)) return refuse(*error, hello.rank);
+  const std::string& job = wire::job_name(hello);
+  auto memory = loop_.budgets().take(JobBudgets::Resource::kMemory, job, bytes);
+  if (!memory) return refuse(memory.error(), hello.rank);
+  auto lanes = loop_.budgets().take(JobBudgets::Resource::kLanes, job, uint64_t{hello.ranks} * join.lanes);
+  if (!lanes) return refuse(lanes.error(), hello.rank);
   // The session id spreads sessions over the lanes. The lanes of one session are consecutive, hence distinct.
   const uint32_t first_lane =
       (uint32_t{hello.session.bytes[0]} | uint32_t{hello.session.bytes[1]} << 8) % loop_.lane_count();
@@ -99,6 +104,7 @@ bool SessionRegistry::join(Connection& connection, const wire::Hello& hello, con
     return refuse({Errc::kMemoryLimit, "cannot map " + std::to_string(bytes) + " bytes for the session"},
                   hello.rank);
   }
+  session->hold(std::move(*memory), std::move(*lanes));
   // Operations that may throw precede the accounting.
   session->join_fair_pool(tenants_.account(tenant));
   by_handle_.emplace(session->handle(), session.get());
