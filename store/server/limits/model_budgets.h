@@ -21,7 +21,8 @@ struct BudgetOptions {
   // Connections of clients, by job and by tenant, and those of other reducers, which clients cannot take.
   BudgetLimits of_jobs{.all = 8192, .each = 3072};
   BudgetLimits of_tenants{.all = 8192, .each = 4096};
-  BudgetLimits of_reducers{.all = 2048, .each = 2048};
+  // For each model its leader has one, and the owner whose shard is copied here another.
+  BudgetLimits of_reducers{.all = 4096, .each = 4096};
   // Bytes of queries' bodies and answers, by job, while they arrive or wait to be sent.
   BudgetLimits query_bytes{.all = 64 * kMiB, .each = 16 * kMiB};
 
