@@ -128,6 +128,7 @@ constexpr std::string_view kProgramVariables[] = {
     "SLUICE_ISLANDS",
     "SLUICE_ITERS",
     "SLUICE_JOBS",
+    "SLUICE_JOB_SHARE",
     "SLUICE_JSON",
     "SLUICE_LANES_PER_SESSION",
     "SLUICE_LEARNING_RATE",
