@@ -170,6 +170,7 @@ void ControlLoop::tick() {
   gathers_.tick(now_);
   check_deadlines();
   forget_closed();
+  trim_heap();
   sessions_.outcomes().remove_expired(now_);
   sessions_.begin_ticks(now_);
   serve_sessions();

@@ -154,6 +154,7 @@ class ControlLoop {
   void displace(const std::shared_ptr<Connection>& connection, const std::string& why);
   void forget_closed();
   void check_deadlines();
+  void trim_heap();
   void schedule_tick();
   void tick();
   void handle_stall(Nanos time);
@@ -207,6 +208,8 @@ class ControlLoop {
   std::unordered_set<std::shared_ptr<Connection>> connections_;
   std::vector<std::shared_ptr<FrameConnection>> closed_;  // of them, until the next tick; has room for all
   DueTimes<FrameConnection*> deadlines_;                  // of all of them that have one
+  size_t closed_since_trim_ = 0;
+  Nanos trimmed_at_ = 0;
   UnprovedConnections unproved_;
   uint64_t displaced_ = 0;  // since the last line about them
   Nanos displaced_logged_at_ = 0;

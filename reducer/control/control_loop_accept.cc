@@ -1,4 +1,6 @@
 // ControlLoop's accepting of connections, and what it does without free file descriptors.
+#include <malloc.h>
+
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -14,6 +16,8 @@ namespace {
 constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
 constexpr Nanos kAcceptLogInterval = 10 * kSecond;
 constexpr Nanos kDisplacedLogInterval = 60 * kSecond;
+constexpr size_t kClosedPerTrim = 256;
+constexpr Nanos kTrimInterval = 10 * kSecond;
 constexpr size_t kDeadlinesPerTick = 1024;  // connections that are checked; the next tick goes on
 
 // A reducer in a worker's process uses descriptors of the job. A rank has a control connection, one in which
@@ -100,7 +104,18 @@ void ControlLoop::note_closed(FrameConnection& connection) noexcept {
 
 void ControlLoop::forget_closed() {
   for (const auto& connection : closed_) connections_.erase(std::static_pointer_cast<Connection>(connection));
+  closed_since_trim_ += closed_.size();
   closed_.clear();
+}
+
+// The C library keeps what thousands of connections have freed. In a worker's process the heap is the job's.
+void ControlLoop::trim_heap() {
+  if (options_.hosted || closed_since_trim_ < kClosedPerTrim || now_ - trimmed_at_ < kTrimInterval) return;
+  closed_since_trim_ = 0;
+  trimmed_at_ = now_;
+#ifdef __GLIBC__
+  ::malloc_trim(kMiB);
+#endif
 }
 
 void ControlLoop::check_deadlines() {
