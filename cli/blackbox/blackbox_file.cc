@@ -20,6 +20,7 @@ using blackbox::Role;
 using Json = nlohmann::json;
 
 // A process writes less: 6144 records, whose texts have up to 192 bytes.
+constexpr size_t kMaxLineValues = 4096;
 constexpr size_t kMostBytes = 16 * kMiB;
 constexpr uint64_t kMostTime = uint64_t{1} << 62;  // differences of times do not overflow
 
@@ -114,7 +115,7 @@ class BlackboxParser {
   }
 
   Result<void> add_line(std::string_view line, bool is_whole) {
-    const Json object = config::parse_json(line);
+    const Json object = config::parse_limited_json(line, kMaxLineValues);
     if (line_ == 1) return object.is_object() ? add_header(object) : garbage("not a black box of Sluice");
     if (has_ended_) return garbage("text behind the end of the black box");
     if (!object.is_object()) return is_whole ? garbage("not an event of a black box") : Result<void>();

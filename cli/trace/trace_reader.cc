@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kMaxNumber = 1e15;  // a larger one is no time or size of a trace; sums stay finite
+constexpr size_t kMaxEventValues = 65'536;  // of one event, 64 bytes of memory each
+constexpr double kMaxNumber = 1e15;         // a larger one is no time or size of a trace; sums stay finite
 // A reference, since copying a deeply nested value recurses: a file of someone else could overflow the stack.
 const Json& arguments_of(const Json& event) {
   static const Json none = Json::object();
@@ -161,7 +162,7 @@ Result<TracedSession> parse_trace(std::string_view text, const std::string& path
     if (event_text == "]") break;
     if (event_text.empty()) continue;
     if (event_text.ends_with(',')) event_text.remove_suffix(1);
-    const Json event = config::parse_json(event_text);
+    const Json event = config::parse_limited_json(event_text, kMaxEventValues);
     if (!event.is_object()) {
       if (!is_whole && !is_first) break;  // the process was killed while it wrote
       return invalid(

@@ -228,10 +228,11 @@ class Summary(TraceTest):
         # An event that a killed process has not finished is no error, and values may be of any type.
         strange = header + ',\n{"name":"allreduce","ts":"x","dur":-1,"args":{"bytes":1e300,"dtype":7,"last_rank":[]}},\n{"name":"all'
         self.assertIn("1 operations", self.run_sluice("trace", "summary", self.write("strange", strange)).stdout)
-        # A deep value does not overflow the stack, and sums stay finite.
-        deep = f'{header},\n{{"name":"allreduce","dur":1,"args":{"[" * 300_000}{"]" * 300_000}}},\n'
+        # A deep value takes neither the stack nor the memory, and sums stay finite.
+        deep = f'{header},\n{{"name":"allreduce","dur":1,"args":{"[" * 300_000}{"]" * 300_000}}}\n]\n'
+        self.expect_error(78, "2: not an event", "trace", "summary", self.write("deep", deep))
         large = '{"name":"allreduce","dur":1e308,"args":{"in_window_us":1e308}}'
-        self.assertIn("3 operations", self.run_sluice("trace", "summary", self.write("deep", f"{deep}{large},\n{large}\n]\n")).stdout)
+        self.assertIn("2 operations", self.run_sluice("trace", "summary", self.write("large", f"{header},\n{large},\n{large}\n]\n")).stdout)
 
 
 if __name__ == "__main__":

@@ -94,6 +94,9 @@ TEST(BlackboxFile, GarbageIsAnErrorWithItsLine) {
   expect_error(R"({"sluice_blackbox":9})", ": the black box has format 9; this program reads format 1");
   expect_error(R"({"sluice_blackbox":1,"wall":1})", ":1: the header has no times");
   expect_error(kHeader + "hello\n" + kEnd, ":2: not an event of a black box");
+  // Which would take fifty times its own memory.
+  const std::string nested = "{\"a\":" + std::string(20, '[') + std::string(20, ']') + "}\n";
+  expect_error(kHeader + nested + kEnd, ":2: not an event of a black box");
   expect_error(kHeader + kEvent + "{\"at\":-1,\"event\":\"signal\"}\n", ":3: not an event of a black box");
   expect_error(kHeader + kEvent + "{\"at\":\"x\",\"event\":\"signal\"}\n", ":3: not an event of a black box");
   expect_error(kHeader + kEvent + "{\"at\":99999999999999999999,\"event\":\"signal\"}\n",
