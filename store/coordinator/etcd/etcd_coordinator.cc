@@ -1,6 +1,8 @@
 #include "store/coordinator/etcd/etcd_coordinator.h"
 
 #include "config/printable_text.h"
+#include "core/clock.h"
+#include "core/log.h"
 #include "core/text_encoding.h"
 #include "store/coordinator/etcd/json_answer.h"
 #include "store/coordinator/key_range.h"
@@ -126,7 +128,16 @@ Result<ChangeResult> EtcdCoordinator::change_if(std::string_view key, Revision e
                             : result.entry   ? result.entry->key == key && result.entry->revision != expected
                                              : expected != 0;
   if (!is_plausible) return malformed(answer, "change");
+  if (result.is_done()) limit_history(result.revision);
   return std::move(result);
+}
+
+void EtcdCoordinator::limit_history(Revision revision) {
+  const auto last = history_.on_change(revision, monotonic_now());
+  if (!last) return;
+  // kCompacted: another reducer was here before.
+  const auto answer = client_.call("/v3/kv/compaction", {{"revision", std::to_string(*last)}}, Repeat::kSafe);
+  if (!answer) log::warn("coordinator etcd: its history was not compacted: " + answer.error().text);
 }
 
 Result<ChangeResult> EtcdCoordinator::read_change(const etcd::EtcdClient::Answer& answer) const {

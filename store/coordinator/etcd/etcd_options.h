@@ -17,6 +17,9 @@ struct EtcdOptions {
   std::vector<config::Endpoint> endpoints;  // servers of one etcd cluster
   std::string root = "sluice/";             // precedes all keys, so that others can use the same etcd
   Nanos request_timeout = 2 * kSecond;      // of a call, with all servers that it tries
+  // etcd's history of all keys that is kept, and how many changes are compacted at once at least.
+  Nanos history = 300 * kSecond;
+  int64_t least_compacted = 1000;
 };
 
 // Parses "etcd://host[:port],...", or "http://host[:port],...", without user, path and weights. Errors:

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "core/text_encoding.h"
 #include "store/coordinator/etcd/etcd_coordinator.h"
 #include "tests/conformance/coordinator/coordinator_fixture.h"
 
@@ -31,6 +32,40 @@ class EtcdFailure : public testing::Test {
   EtcdOptions options_;
   std::unique_ptr<store::Coordinator> coordinator_;
 };
+
+// Several reducers compact the same history.
+TEST_F(EtcdFailure, HistoryIsCompacted) {
+  options_.history = 0;
+  options_.least_compacted = 20;
+  const auto one = value_of(EtcdCoordinator::make(options_)),
+             other = value_of(EtcdCoordinator::make(options_));
+  store::Revision first = 0, last = 0;
+  for (int i = 0; i < 100; ++i) {
+    store::Coordinator& writer = i % 2 == 0 ? *one : *other;
+    const ChangeResult done = i == 0 ? create(writer, "k", "0") : swap(writer, "k", last, std::to_string(i));
+    ASSERT_TRUE(done.is_done());
+    last = done.revision;
+    if (i == 0) first = last;
+  }
+  store::etcd::EtcdClient client(options_);
+  const auto at = [&](store::Revision revision) {
+    const nlohmann::json request = {{"key", base64_of("any")}, {"revision", std::to_string(revision)}};
+    return value_of(client.call("/v3/kv/range", request, store::etcd::EtcdClient::Repeat::kSafe)).verdict;
+  };
+  EXPECT_EQ(at(first), store::etcd::EtcdClient::Verdict::kCompacted);
+  EXPECT_EQ(at(last - 1), store::etcd::EtcdClient::Verdict::kDone) << "what is young stays";
+  EXPECT_EQ(get(*one, "k")->value, "99");
+}
+
+TEST(HistoryLimit, KeepsWhatIsYoungAndWaitsForEnough) {
+  store::etcd::HistoryLimit limit(10 * kSecond, 5);
+  EXPECT_EQ(limit.on_change(100, kSecond), std::nullopt);
+  EXPECT_EQ(limit.on_change(200, 10 * kSecond), std::nullopt) << "too young";
+  EXPECT_EQ(limit.on_change(201, 11 * kSecond), 100);
+  EXPECT_EQ(limit.on_change(202, 12 * kSecond), std::nullopt) << "once";
+  EXPECT_EQ(limit.on_change(204, 60 * kSecond), std::nullopt) << "too few";
+  EXPECT_EQ(limit.on_change(206, 61 * kSecond), 201);
+}
 
 TEST_F(EtcdFailure, KilledServerIsUnavailableUntilItRunsAgain) {
   const ChangeResult made = create(*coordinator_, "k", "1");
