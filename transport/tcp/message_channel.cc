@@ -27,10 +27,10 @@ std::array<iovec, 2> blocks_of(std::span<const std::byte> header, std::span<cons
 }  // namespace
 
 void MessageChannel::begin_body(uint64_t bytes) noexcept {
-  constexpr Nanos kNoLimit = std::numeric_limits<Nanos>::max() / 2;
+  constexpr Nanos kNoLimit = std::numeric_limits<Nanos>::max() / 4;
   const double at_rate =
       static_cast<double>(bytes) / static_cast<double>(limits_.slowest_rate) * static_cast<double>(kSecond);
-  const bool is_limited = limits_.time > 0 && at_rate < static_cast<double>(kNoLimit / 2);
+  const bool is_limited = limits_.time > 0 && at_rate < static_cast<double>(kNoLimit);
   body_left_ = is_limited ? limits_.time + static_cast<Nanos>(at_rate) : kNoLimit;
 }
 
