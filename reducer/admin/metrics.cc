@@ -306,6 +306,9 @@ void add_models(MetricFamilies& f, const Json& status) {
     add("/pushes/" + std::string(outcome), {{"outcome", std::string(outcome)}});
   f.counter("sluice_model_pulls_total", "Arrays of shards sent to readers.");
   add("/pulls");
+  f.counter("sluice_model_ended_pulls_total",
+            "Pulls that were ended because a step needed the place of their version.");
+  add("/ended_pulls");
   f.counter("sluice_model_receive_bytes_total", "Bytes of deltas.");
   add("/delta_bytes");
   f.counter("sluice_model_transmit_bytes_total", "Bytes of versions.");
@@ -321,6 +324,14 @@ void add_models(MetricFamilies& f, const Json& status) {
           "1 if pushes are refused or steps fail now, else 0. /status has the reason.");
   add_each([](const Json& m) { return m.contains("unavailable") ? 1 : 0; }, {});
   if (!status.contains("store")) return;  // no --state
+  const Json budgets = status["store"].value("budgets", Json::object());
+  f.counter("sluice_models_refused_total", "Connections and requests refused because a budget was used up.");
+  for (const auto& [name, budget] : budgets.items()) {
+    if (budget.contains("refused")) f.add(number(budget, "/refused"), {{"budget", name}});
+  }
+  f.counter("sluice_models_late_total", "Connections ended because the peer took too long in this state.");
+  const Json late = budgets.value("late", Json::object());
+  for (const auto& [state, count] : late.items()) f.add(count.get<double>(), {{"state", state}});
   f.gauge("sluice_models_memory_bytes", "Reserved memory of all models.")
       .add(number(status, "/store/memory/reserved_bytes"));
   f.gauge("sluice_models_memory_limit_bytes", "Its limit (--state-memory).")

@@ -93,6 +93,7 @@ class StoreDeadlines : public StoreRequests {
     }
     for (const Peer& peer : peers_) EXPECT_TRUE(peer.has_ended || is_unread(peer)) << peer.name;
     std::map<std::string, int> expected;
+    for (const std::string_view state : store::kConnectionStateNames) expected[std::string(state)] = 0;
     for (const Peer& peer : peers_) {
       if (peer.state) ++expected[std::string(store::kConnectionStateNames[static_cast<size_t>(*peer.state)])];
     }

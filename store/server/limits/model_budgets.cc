@@ -69,10 +69,7 @@ std::shared_ptr<void> ModelBudgets::hold_model(const std::string& job, uint64_t 
 
 nlohmann::json ModelBudgets::status() const {
   nlohmann::json late = nlohmann::json::object();
-  for (size_t i = 0; i < late_.size(); ++i) {
-    if (const uint64_t count = late_[i].load(); count != 0)
-      late[std::string(kConnectionStateNames[i])] = count;
-  }
+  for (size_t i = 0; i < late_.size(); ++i) late[std::string(kConnectionStateNames[i])] = late_[i].load();
   nlohmann::json connections = status_of(*jobs_, "of_job");
   connections["of_tenant"] = tenants_->limits().each;
   connections["refused"] = jobs_->use().refused + tenants_->use().refused;

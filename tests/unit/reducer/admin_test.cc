@@ -103,18 +103,21 @@ TEST(Metrics, TolerateMissingAndMalformedStatus) {
   }
 }
 
-TEST(Metrics, NamesOfModelsAreEscaped) {
+TEST(Metrics, ShowModels) {
   const auto text =
       metrics_text(nlohmann::json::parse(
                        R"({"models": [{"name": "a\"} 9\nb", "pushes": {"late": 3}, "unavailable": "etcd"},
-                                           {"name": "b", "step_age_ms": 1500}], "store": {"models": 2}})"),
+                                           {"name": "b", "step_age_ms": 1500, "ended_pulls": 4}],
+                                "store": {"budgets": {"models": {"used": 1, "refused": 2}, "late": {"idle": 3}}}})"),
                    {}, {});
   if (!text) GTEST_SKIP() << "needs prometheus-library: " << text.error().text;
   for (const char* line :
        {"sluice_model_pushes_total{model=\"a\\\"} 9\\nb\",outcome=\"late\"} 3\n",
         "sluice_model_pushes_total{model=\"b\",outcome=\"late\"} 0\n",
         "sluice_model_unavailable{model=\"b\"} 0\n", "sluice_model_unavailable{model=\"a\\\"} 9\\nb\"} 1\n",
-        "sluice_model_step_age_seconds{model=\"b\"} 1.5\n"}) {
+        "sluice_model_step_age_seconds{model=\"b\"} 1.5\n", "sluice_model_ended_pulls_total{model=\"b\"} 4\n",
+        "sluice_models_refused_total{budget=\"models\"} 2\n",
+        "sluice_models_late_total{state=\"idle\"} 3\n"}) {
     EXPECT_NE(text->find(line), std::string::npos) << line << *text;
   }
 }
