@@ -38,11 +38,18 @@ class MeetingNodes : public ::testing::Test {
     peers.session.bytes[0] = 7;
     peers.common_text = "none";
   }
-  [[nodiscard]] Socket connect_to_coordinator() const {
-    auto socket =
-        transport::tcp::connect_to("127.0.0.1", peers.nodes[0].port, {}, monotonic_now() + 10 * kSecond);
-    EXPECT_TRUE(socket.has_value());
-    return socket ? std::move(*socket) : Socket();
+  [[nodiscard]] Result<Socket> connect_to_coordinator() const {
+    return transport::tcp::connect_to("127.0.0.1", peers.nodes[0].port, {}, monotonic_now() + 10 * kSecond);
+  }
+  // They stay open as long as the result.
+  [[nodiscard]] std::deque<Socket> connect_silently(int count) const {
+    std::deque<Socket> silent;
+    for (int i = 0; i < count; ++i) {
+      auto socket = connect_to_coordinator();
+      EXPECT_TRUE(socket.has_value());
+      if (socket) silent.push_back(std::move(*socket));
+    }
+    return silent;
   }
   // Every node connects when `wait` returns, votes yes and gets the decision.
   void meet(const std::function<void(uint32_t rank)>& wait = [](uint32_t /*rank*/) {}) {
@@ -68,8 +75,7 @@ class MeetingNodes : public ::testing::Test {
 
 // They wait in the backlog, before the nodes, and are accepted with these in one turn.
 TEST_F(MeetingNodes, MeetBehindSilentConnections) {
-  std::deque<Socket> silent;
-  for (int i = 0; i < 300; ++i) silent.push_back(connect_to_coordinator());
+  const std::deque<Socket> silent = connect_silently(300);
   meet();
 }
 
@@ -79,14 +85,16 @@ TEST_F(MeetingNodes, MeetAmongSilentConnections) {
   std::atomic<bool> done{false};
   std::thread strangers([&] {
     while (!done) {
-      silent.push_back(connect_to_coordinator());
+      auto socket = connect_to_coordinator();
+      if (!socket) break;  // the nodes have met
+      silent.push_back(std::move(*socket));
       if (silent.size() > 200) silent.pop_front();
       ++connected;
       ::poll(nullptr, 0, 2);  // 500 per second
     }
   });
   meet([&](uint32_t rank) {
-    while (connected < 150 * static_cast<int>(rank)) std::this_thread::yield();
+    while (connected < 150 * static_cast<int>(rank)) ::poll(nullptr, 0, 1);
   });
   done = true;
   strangers.join();
@@ -108,8 +116,7 @@ TEST_F(MeetingNodes, AreReadBeforeTheyGiveWay) {
   // A connection at the listener, whose hello is there or follows.
   pollfd first{.fd = listeners[0].fd(), .events = POLLIN, .revents = 0};
   ASSERT_EQ(::poll(&first, 1, 10'000), 1);
-  std::deque<Socket> silent;
-  for (int i = 0; i < 300; ++i) silent.push_back(connect_to_coordinator());
+  const std::deque<Socket> silent = connect_silently(300);
   auto consensus = Consensus::connect(peers, std::move(listeners[0]), kTimeouts);
   EXPECT_TRUE(consensus.has_value()) << consensus.error().text;
   for (std::thread& t : threads) t.join();
