@@ -2,14 +2,20 @@
 
 #include <atomic>
 #include <cstdio>
+#include <exception>
+
+#include "core/text_encoding.h"
 
 namespace sluice::log {
 namespace {
 
 void to_stderr(Level level, std::string_view line) noexcept {
   if (level < Level::kWarn) return;
-  std::fprintf(stderr, "sluice %s: %.*s\n", level == Level::kError ? "error" : "warning",
-               static_cast<int>(line.size()), line.data());
+  try {
+    std::fprintf(stderr, "sluice %s: %s\n", level == Level::kError ? "error" : "warning",
+                 visible_text(line).c_str());
+  } catch (const std::exception&) {  // out of memory: the line is lost
+  }
 }
 
 std::atomic<Sink> current_sink{&to_stderr};  // set at program start, read by write()

@@ -1,5 +1,6 @@
 #include "core/text_encoding.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -18,7 +19,40 @@ constexpr std::array<uint8_t, 256> kBase64Values = [] {
   return values;
 }();
 
+// The bytes of the UTF-8 sequence that begins the text and is shown as it is; 0: its first byte is escaped.
+size_t visible_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(text[i])); };
+  const uint32_t first = byte(0);
+  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
+  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+  uint32_t character = first & (0x7fU >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80) return 0;
+    character = character << 6 | (byte(i) & 0x3fU);
+  }
+  constexpr std::array<uint32_t, 5> kLeast = {0, 0, 0xa0, 0x800, 0x10000};  // without C1 control characters
+  if (character < kLeast[length] || character > 0x10ffff) return 0;
+  constexpr std::array<std::pair<uint32_t, uint32_t>, 5> kHidden = {
+      {{0xd800, 0xdfff}, {0x200b, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff}}};
+  for (const auto& [from, to] : kHidden) {
+    if (character >= from && character <= to) return 0;
+  }
+  return length;
+}
+
 }  // namespace
+
+std::string visible_text(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t bytes = visible_bytes(text);
+    if (bytes == 0) out += "\\x" + hex_digits(static_cast<uint8_t>(text.front()), 2);
+    out += text.substr(0, bytes);
+    text.remove_prefix(std::max<size_t>(bytes, 1));
+  }
+  return out;
+}
 
 std::string hex_digits(uint64_t value, size_t digits) {
   std::string out(digits, '0');

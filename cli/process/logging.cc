@@ -12,6 +12,7 @@
 #include "cli/process/stderr_sink.h"
 #include "config/json.h"
 #include "core/log.h"
+#include "core/text_encoding.h"
 
 namespace sluice::cli {
 namespace {
@@ -25,9 +26,8 @@ void to_spdlog(log::Level level, std::string_view line) noexcept {
                            : level == log::Level::kWarn ? spdlog::level::warn
                                                         : spdlog::level::err;
     if (!spdlog::should_log(as_spdlog)) return;
-    // Text from a peer may be invalid UTF-8, which JSON does not allow.
     spdlog::log(as_spdlog, "{}",
-                as_json ? config::json_text(nlohmann::json(std::string(line))) : logfmt_quoted(line));
+                as_json ? config::json_text(nlohmann::json(visible_text(line))) : logfmt_quoted(line));
   } catch (...) {  // out of memory or a closed stderr must not end the process
   }
 }
@@ -72,18 +72,12 @@ std::string with_error_priority(std::string_view lines) {
 }
 
 std::string logfmt_quoted(std::string_view text) {
-  std::string out = "\"";
+  std::string escaped;
   for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
+    if (c == '"' || c == '\\') escaped += '\\';
+    escaped += c;
   }
-  return out + '"';
+  return '"' + visible_text(escaped) + '"';
 }
 
 void start_logging(const std::string& level, const std::string& format) {

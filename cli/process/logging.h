@@ -22,8 +22,8 @@ void set_log_level(const std::string& level);
 // otherwise shows them as information.
 [[nodiscard]] std::string with_error_priority(std::string_view lines);
 
-// Returns the text as a logfmt value: quoted, with quotes, backslashes and control characters escaped, so
-// that a message stays on one line.
+// Returns the text as a logfmt value: quoted, with quotes and backslashes escaped, and what visible_text()
+// escapes.
 [[nodiscard]] std::string logfmt_quoted(std::string_view text);
 
 }  // namespace sluice::cli
