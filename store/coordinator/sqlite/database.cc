@@ -1,12 +1,16 @@
 #include "store/coordinator/sqlite/database.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace sluice::store::sqlite {
 namespace {
 
 constexpr int64_t kApplicationId = 0x536c4331;  // "SlC1": `file` and other programs can tell the file's owner
 constexpr int64_t kSchemaVersion = 2;
+constexpr mode_t kMode = 0600;
 
 // `state` has one row. The expiry of a lease is a time of the process, so the file has only its TTL.
 constexpr const char* kSchema = R"(
@@ -71,6 +75,12 @@ std::string Statement::bytes(int column) const {
 
 Result<std::unique_ptr<Database>> Database::open(const std::string& path) {
   std::unique_ptr<Database> database(new Database(path));
+  // SQLite would create it for everybody to read. Its log gets the same mode.
+  if (const int created = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode); created >= 0) {
+    ::close(created);
+  } else {
+    ::chmod(path.c_str(), kMode);  // of an earlier release
+  }
   constexpr int kFlags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
   if (sqlite3_open_v2(path.c_str(), &database->handle_, kFlags, nullptr) != SQLITE_OK)
     return database->error("open");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +42,26 @@ class SqliteFile : public testing::Test {
   const TemporaryFolder folder_;
   const std::string path_ = folder_.path() + "/coordinator.sqlite";
 };
+
+TEST_F(SqliteFile, IsReadableByItsUserOnly) {
+  const auto mode_of = [](const std::string& path) {
+    struct stat info {};
+    EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
+    return info.st_mode & 0777U;
+  };
+  const mode_t before = ::umask(0022);
+  for (const char* const release : {"this", "earlier"}) {
+    SCOPED_TRACE(release);
+    auto coordinator = open();
+    ASSERT_TRUE(coordinator);
+    ASSERT_TRUE((*coordinator)->create(release, "0"));
+    EXPECT_EQ(mode_of(path_), 0600U);
+    EXPECT_EQ(mode_of(path_ + "-wal"), 0600U);
+    coordinator->reset();
+    EXPECT_EQ(::chmod(path_.c_str(), 0644), 0);
+  }
+  ::umask(before);
+}
 
 TEST_F(SqliteFile, AcknowledgedChangesAreThereAfterSigkillAndOtherProcessesAreRefused) {
   int acknowledged[2];
