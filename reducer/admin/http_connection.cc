@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/clock.h"
+#include "transport/tcp/address.h"
 
 namespace sluice::reducer::admin {
 namespace {
@@ -11,6 +12,12 @@ constexpr size_t kRead = 4096;
 // Limits of the bytes that are read and discarded before a close.
 constexpr Nanos kDrainTime = kSecond;
 constexpr size_t kDrainBytes = 256 * kKiB;
+
+// Of "localhost:9470", "[::1]:9470".
+std::string host_of_header(std::string_view header) {
+  if (header.starts_with('[')) return std::string(header.substr(1, header.find(']') - 1));
+  return std::string(header.substr(0, header.rfind(':')));
+}
 
 }  // namespace
 
@@ -87,6 +94,13 @@ void HttpConnection::on_header(const boost::system::error_code& error) {
   if (has_body) return respond(error_response(400, "request must not have a body"));
   is_head_request_ = request.method() == http::verb::head;
   closes_afterwards_ = !request.keep_alive();
+  const auto header = request[http::field::host];
+  const std::string host = host_of_header({header.data(), header.size()});
+  // Nobody can make a numeric address lead elsewhere. Browsers always send the header.
+  if (options_.only_local_names && !host.empty() && !transport::tcp::is_numeric(host) &&
+      !beast::iequals(host, "localhost") && !beast::iequals(host, options_.host)) {
+    return respond(error_response(421, "this port serves only its own host; ask for localhost"));
+  }
   const std::string_view target(request.target().data(), request.target().size());
   std::string path(target.substr(0, target.find_first_of("?#")));
   if (path.empty() || path.front() != '/')

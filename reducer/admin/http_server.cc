@@ -43,6 +43,8 @@ class RunningServer final : public HttpServer {
     getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size);
     acceptor_.assign(address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(),
                      listener.release());
+    boost::system::error_code ignored;
+    options_.only_local_names |= acceptor_.local_endpoint(ignored).address().is_loopback();
   }
   RunningServer(const RunningServer&) = delete;
   RunningServer& operator=(const RunningServer&) = delete;
@@ -105,7 +107,7 @@ class RunningServer final : public HttpServer {
     connection->start();
   }
 
-  const HttpOptions options_;
+  HttpOptions options_;  // fixed after the constructor
   const RequestHandler handler_;
   const uint16_t port_;
   // Pending handlers own the connections. Declared before io_, which destroys the handlers.

@@ -20,6 +20,9 @@ namespace sluice::reducer::admin {
 struct HttpOptions {
   std::string host;   // empty: all addresses
   uint16_t port = 0;  // 0: chosen by the OS
+  // Requests for another host name than `host` or localhost are refused: a page of the Internet could make a
+  // browser here ask, under a name that it resolves to this host.
+  bool only_local_names = false;
   // Labels of sluice_build_info besides the version: revision, compiler, simd.
   std::map<std::string, std::string> build = {};
 

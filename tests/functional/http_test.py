@@ -53,6 +53,18 @@ class HttpTest(SluiceTest):
 
 
 class ProbeTest(HttpTest):
+    def test_a_port_on_loopback_serves_no_other_host_name(self):
+        # As a page of the Internet makes a browser ask, under a name that then resolves to this host.
+        _, _, port = self.start_http_reducer()
+        for host, status in ((f"rebound.example:{port}", 421), ("rebound.example", 421), (f"localhost:{port}", 200), (f"LocalHost:{port}", 200),
+                             (f"127.0.0.1:{port}", 200), (f"[::1]:{port}", 200), ("127.0.0.1", 200)):
+            reply = self.raw(port, f"GET /status HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            self.assertIn(f"HTTP/1.1 {status} ".encode(), reply, host)
+        self.assertIn(b"HTTP/1.1 200 ", self.raw(port, b"GET /livez HTTP/1.0\r\n\r\n"))
+        reply = self.raw(port, b"HEAD / HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n")
+        self.assertTrue(reply.startswith(b"HTTP/1.1 421 "), reply)
+        self.assertTrue(reply.endswith(b"\r\n\r\n"), reply)
+
     def test_probes_of_a_serving_reducer(self):
         reducer, _, port = self.start_http_reducer()
         self.assertIn(f"at http://127.0.0.1:{port}/", reducer.stderr())
