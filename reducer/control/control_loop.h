@@ -111,10 +111,13 @@ class ControlLoop {
   // In the handshake and control connections.
   [[nodiscard]] size_t connection_count() const noexcept { return connections_.size() - closed_.size(); }
   struct ConnectionLimits {
-    size_t all = 0;       // of connection_count()
-    size_t unproved = 0;  // of these, how many may have proved nothing
+    size_t all = 0;            // of connection_count()
+    size_t unproved = 0;       // of these, how many may have proved nothing
+    size_t with_reducers = 0;  // with those that other reducers may have beside
   };
   [[nodiscard]] ConnectionLimits connection_limits() const;
+  // Why a client of this job is refused although its connection was accepted.
+  [[nodiscard]] std::optional<Error> check_connections(const std::string& job) const;
   [[nodiscard]] UnprovedConnections& unproved() noexcept { return unproved_; }
   [[nodiscard]] DueTimes<FrameConnection*>& deadlines() noexcept { return deadlines_; }
   void note_closed(FrameConnection& connection) noexcept;

@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "reducer/control/control_loop.h"
 #include "transport/tcp/address.h"
+#include "wire/handshake.h"
 
 namespace sluice::reducer {
 namespace {
@@ -25,6 +26,13 @@ constexpr size_t kDeadlinesPerTick = 1024;  // connections that are checked; the
 constexpr size_t kConnectionsOfRank = 4;
 constexpr size_t kUnprovedOfRank = 2;
 constexpr size_t kSpareConnections = 32;
+// Without them, jobs could keep the reducers from each other, and so stop the models of all.
+constexpr size_t kConnectionsOfReducers = 256;
+
+std::string full_text(size_t limit) {
+  return "the reducer serves its maximum of " + std::to_string(limit) +
+         " connections in the handshake and control connections";
+}
 
 }  // namespace
 
@@ -82,7 +90,14 @@ ControlLoop::ConnectionLimits ControlLoop::connection_limits() const {
     limits.unproved = std::min(limits.unproved, kSpareConnections + kUnprovedOfRank * ranks);
   }
   limits.unproved = std::min(limits.unproved, limits.all);
+  limits.with_reducers = limits.all + (options_.on_store_connection ? kConnectionsOfReducers : 0);
   return limits;
+}
+
+std::optional<Error> ControlLoop::check_connections(const std::string& job) const {
+  const size_t limit = connection_limits().all;
+  if (connection_count() <= limit || job == wire::kReducerJob) return std::nullopt;
+  return Error{Errc::kTooMany, full_text(limit)};
 }
 
 void ControlLoop::displace(const std::shared_ptr<Connection>& connection, const std::string& why) {
@@ -142,13 +157,12 @@ void ControlLoop::on_accepted(asio::ip::tcp::socket socket) {
              "the reducer serves at most " + std::to_string(limits.unproved) + " of them");
   }
   if (connection_count() >= limits.all) {
-    const std::string cause = "the reducer serves its maximum of " + std::to_string(limits.all) +
-                              " connections in the handshake and control connections";
-    if (const auto silent = unproved_.oldest_silent()) {
-      displace(silent, cause);
-    } else {
+    const bool is_full = connection_count() >= limits.with_reducers;
+    if (const auto unproved = is_full ? unproved_.first_to_go() : unproved_.oldest_silent()) {
+      displace(unproved, full_text(limits.all));
+    } else if (is_full) {
       count_reason(counters_.refused, Errc::kTooMany);
-      return descriptors_.refuse(transport::tcp::Socket(socket.release()), cause);
+      return descriptors_.refuse(transport::tcp::Socket(socket.release()), full_text(limits.all));
     }
   }
   boost::system::error_code ignored;

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <deque>
 #include <filesystem>
@@ -159,6 +160,33 @@ TEST_F(Strangers, DoNotDisplaceWhoHasProvedItself) {
   ASSERT_TRUE(eventually_counted("closed", "too_many", 48));
   expect_sums(ranks, 0);
   for (auto& rank : ranks) rank.leave();
+}
+
+// Jobs that fill the limit do not keep the reducers of a pool from each other.
+TEST_F(Strangers, AndJobsLeaveReducersTheirPlaces) {
+  std::atomic<int> taken = 0;
+  auto options = test_options();
+  options.max_connections = 2;
+  options.on_store_connection = [&](auto, const auto&, const std::string& job, auto&&...) {
+    taken += job == wire::kReducerJob ? 1 : 0;
+  };
+  start(options);
+  std::deque<ScriptedConnection> of_job, strangers;
+  for (uint32_t rank = 0; rank < 2; ++rank) {  // they wait for a third rank
+    of_job.emplace_back(port()).handshake({.purpose = wire::Purpose::kGather, .rank = rank, .ranks = 3});
+    of_job.back().send(wire::Gather{.round = 1, .timeout_ms = 20'000, .data = {}, .mac = {}});
+  }
+  ASSERT_TRUE(eventually([](const nlohmann::json& j) { return j["connections"]["unproved"] == 0; }));
+  const wire::Hello of_reducer{.purpose = wire::Purpose::kStore, .job = wire::kReducerJob};
+  for (int i = 0; i < 300; ++i) strangers.emplace_back(port()).handshake(of_reducer);
+  ScriptedConnection more(port());
+  more.send(status_hello());
+  EXPECT_THAT(more.expect<wire::Refused>().text,
+              HasSubstr("the reducer serves its maximum of 2 connections"));
+  ScriptedConnection link(port());
+  link.handshake(of_reducer);
+  link.send(wire::StoreRequest{});
+  EXPECT_TRUE(eventually([&](const nlohmann::json&) { return taken == 1; }));
 }
 
 }  // namespace

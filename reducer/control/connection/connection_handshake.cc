@@ -24,6 +24,7 @@ void Connection::on_hello() {
   }
   if (hello_.purpose > wire::Purpose::kDrain) return close(Errc::kBadField);
   if (auto error = loop_.admission().check(hello_)) return refuse(*error, hello_.rank);
+  if (auto error = loop_.check_connections(wire::job_name(hello_))) return refuse(*error, hello_.rank);
   auto credential = loop_.admission().credential_of(hello_);
   if (!credential) return refuse(credential.error(), hello_.rank);
   credential_ = *credential;
