@@ -153,12 +153,12 @@ void ControlLoop::on_accepted(asio::ip::tcp::socket socket) {
   ++counters_.accepted;
   const ConnectionLimits limits = connection_limits();
   while (unproved_.size() >= limits.unproved && unproved_.size() > 0) {
-    displace(unproved_.first_to_go(),
+    displace(unproved_.first_to_go(limits.unproved),
              "the reducer serves at most " + std::to_string(limits.unproved) + " of them");
   }
   if (connection_count() >= limits.all) {
     const bool is_full = connection_count() >= limits.with_reducers;
-    if (const auto unproved = is_full ? unproved_.first_to_go() : unproved_.oldest_silent()) {
+    if (const auto unproved = is_full ? unproved_.first_to_go(limits.unproved) : unproved_.oldest_silent()) {
       displace(unproved, full_text(limits.all));
     } else if (is_full) {
       count_reason(counters_.refused, Errc::kTooMany);

@@ -210,7 +210,11 @@ void GatherRegistry::send_to_all(const PendingGather& round, uint8_t number) {
   parts.push_back(std::move(part));
   const auto group = std::make_shared<GatherGroup>();
   for (const auto& [rank, entry] : round.entries) group->members.push_back(entry.connection);
-  for (const auto& [rank, entry] : round.entries) entry.connection->send_gathered(parts, group);
+  // All ranks get the same bytes: n ranks would need n copies of n parts otherwise.
+  auto frames = std::make_shared<GatheredFrames>();
+  for (const wire::Gathered& each : parts)
+    frames->push_back(std::make_shared<const std::vector<std::byte>>(wire::encode_message(each)));
+  for (const auto& [rank, entry] : round.entries) entry.connection->send_gathered(frames, group);
 }
 
 void GatherRegistry::leave_group(const std::shared_ptr<GatherGroup>& group, const Connection& from,

@@ -23,6 +23,7 @@ namespace sluice::reducer {
 
 class Session;
 struct GatherGroup;
+using GatheredFrames = std::vector<std::shared_ptr<const std::vector<std::byte>>>;
 
 class Connection final : public FrameConnection {
  public:
@@ -35,7 +36,8 @@ class Connection final : public FrameConnection {
   // A newer connection replaces this one: closes at once without notifying the session.
   void supersede();
   // Answers a GATHER. The client may send the GATHER of another round, or close.
-  void send_gathered(const std::vector<wire::Gathered>& parts, std::shared_ptr<GatherGroup> group);
+  // In a turn of its own, because it has much to copy.
+  void send_gathered(std::shared_ptr<const GatheredFrames> frames, std::shared_ptr<GatherGroup> group);
   // `rank` has left the group: the client gets no answer any more.
   void abort_gather(const Error& why, uint32_t rank);
   // With whom the client has finished a round; null: with nobody yet.

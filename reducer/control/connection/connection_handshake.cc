@@ -173,6 +173,8 @@ void Connection::on_gather() {
                                 {abort.code, std::move(abort.text)});
     return finish();
   }
+  // A client reads the answer before it sends another round.
+  if (is_backed_up()) return close(Errc::kTooMany);
   wire::Gather gather;
   if (!decode_or_close(gather)) return;
   if (auto error = check_proof(gather.mac, 0)) return refuse(*error, hello_.rank);
@@ -197,10 +199,13 @@ void Connection::on_gather() {
   loop_.gathers().add(*this, hello_, gather, loop_.now());
 }
 
-void Connection::send_gathered(const std::vector<wire::Gathered>& parts, std::shared_ptr<GatherGroup> group) {
-  for (const wire::Gathered& part : parts) send(part);
+void Connection::send_gathered(std::shared_ptr<const GatheredFrames> frames,
+                               std::shared_ptr<GatherGroup> group) {
   gather_group_ = std::move(group);
   set_deadline(loop_.now() + loop_.options().join_timeout);
+  asio::post(socket().get_executor(), [self = shared_self(), frames = std::move(frames)] {
+    for (const auto& frame : *frames) self->send_frame(frame);
+  });
 }
 
 void Connection::abort_gather(const Error& why, uint32_t rank) {

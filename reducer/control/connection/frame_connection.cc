@@ -56,16 +56,16 @@ transport::tcp::Socket FrameConnection::release_socket() {
 
 // ---- writing ----
 
-void FrameConnection::send_frame(std::vector<std::byte> frame) {
+void FrameConnection::send_frame(std::shared_ptr<const std::vector<std::byte>> frame) {
   if (phase_ != Phase::kOpen) return;
-  queued_bytes_ += frame.size();
+  queued_bytes_ += frame->size();
   outgoing_.push_back(std::move(frame));
   if (!is_writing_) write_next();
 }
 
 void FrameConnection::write_next() {
   is_writing_ = true;
-  asio::async_write(socket_, asio::buffer(outgoing_.front()),
+  asio::async_write(socket_, asio::buffer(*outgoing_.front()),
                     [self = shared_from_this()](const boost::system::error_code& error, size_t) {
                       if (self->phase_ == Phase::kClosed) return;
                       if (error) return self->close(reason_of(error));
@@ -74,7 +74,7 @@ void FrameConnection::write_next() {
 }
 
 void FrameConnection::on_written() {
-  queued_bytes_ -= outgoing_.front().size();
+  queued_bytes_ -= outgoing_.front()->size();
   outgoing_.pop_front();
   is_writing_ = false;
   if (!outgoing_.empty()) {

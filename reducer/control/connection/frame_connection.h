@@ -35,7 +35,7 @@ class FrameConnection : public std::enable_shared_from_this<FrameConnection> {
   // that does not read: see is_backed_up().
   template <typename M>
   void send(const M& message) {
-    send_frame(wire::encode_message(message, handle_));
+    send_frame(std::make_shared<const std::vector<std::byte>>(wire::encode_message(message, handle_)));
   }
   // Closes at once and counts the reason, e.g. a bad frame or a missed deadline.
   void close(Errc reason);
@@ -74,6 +74,8 @@ class FrameConnection : public std::enable_shared_from_this<FrameConnection> {
   // close() is complete; not called after finish().
   virtual void on_closed(Errc reason) = 0;
 
+  // Queues a frame that several connections may share.
+  void send_frame(std::shared_ptr<const std::vector<std::byte>> frame);
   [[nodiscard]] bool is_open() const noexcept { return phase_ == Phase::kOpen; }
   [[nodiscard]] bool has_unwritten_frames() const noexcept { return is_writing_; }
   [[nodiscard]] const wire::FrameHeader& header() const noexcept { return header_; }
@@ -108,7 +110,6 @@ class FrameConnection : public std::enable_shared_from_this<FrameConnection> {
   enum class Phase : uint8_t { kOpen, kFinishing, kClosed };
   static constexpr size_t kMaxQueued = 64 * kKiB;
 
-  void send_frame(std::vector<std::byte> frame);
   void write_next();
   void on_written();
   void read_body();
@@ -129,7 +130,7 @@ class FrameConnection : public std::enable_shared_from_this<FrameConnection> {
   std::vector<std::byte> body_;
   bool is_reading_ = false;
 
-  std::deque<std::vector<std::byte>> outgoing_;
+  std::deque<std::shared_ptr<const std::vector<std::byte>>> outgoing_;
   size_t queued_bytes_ = 0;
   bool is_writing_ = false;
 };

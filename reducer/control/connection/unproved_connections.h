@@ -2,10 +2,11 @@
 // which they came, and chooses which of them a newer one displaces.
 //
 // Whoever reaches the port can open such connections, so their number must be bounded, and they must not keep
-// ranks out. A rank sends HELLO at once: first to go is the oldest without one, or whose client was refused.
-// Without a key a valid request counts as the proof. Control thread only.
+// ranks out. A rank sends HELLO at once: first to go is the oldest without one, or whose client was refused,
+// if there are more than a few. Without a key a valid request counts as the proof. Control thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -36,8 +37,11 @@ class UnprovedConnections {
   [[nodiscard]] std::shared_ptr<Connection> oldest_silent() const {
     return silent_.empty() ? nullptr : silent_.begin()->second;
   }
-  [[nodiscard]] std::shared_ptr<Connection> first_to_go() const {
-    return silent_.empty() && !greeted_.empty() ? greeted_.begin()->second : oldest_silent();
+  // Of at most `limit` connections. An eighth is left to those without HELLO: strangers that send one must
+  // not displace each client that is about to.
+  [[nodiscard]] std::shared_ptr<Connection> first_to_go(size_t limit) const {
+    const bool may_go = silent_.size() >= std::max<size_t>(limit / 8, 1) || greeted_.empty();
+    return may_go ? oldest_silent() : greeted_.begin()->second;
   }
 
  private:
