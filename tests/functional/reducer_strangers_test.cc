@@ -130,6 +130,20 @@ TEST_F(Strangers, ThatSayHelloGiveWayToNewerOnes) {
   static_cast<void>(asked.back().expect<wire::StatusReply>());
 }
 
+// As a rank on a slow path: there is a moment between its connect and its HELLO.
+TEST_F(Strangers, ThatSayHelloDoNotDisplaceAClientThatIsAboutTo) {
+  auto options = test_options();
+  options.max_unproved_connections = 16;
+  start(options);
+  std::deque<ScriptedConnection> strangers;
+  for (int i = 0; i < 16; ++i) strangers.emplace_back(port()).handshake(status_hello());
+  ScriptedConnection client(port());
+  for (int i = 0; i < 15; ++i) strangers.emplace_back(port()).handshake(status_hello());
+  client.handshake(status_hello());
+  client.send(wire::StatusQuery{});
+  static_cast<void>(client.expect<wire::StatusReply>());
+}
+
 // A refused client may stay until the linger deadline.
 TEST_F(Strangers, ThatWereRefusedAreCountedToo) {
   auto options = test_options();
