@@ -94,8 +94,8 @@ TEST(BlackboxFile, GarbageIsAnErrorWithItsLine) {
   expect_error(R"({"sluice_blackbox":9})", ": the black box has format 9; this program reads format 1");
   expect_error(R"({"sluice_blackbox":1,"wall":1})", ":1: the header has no times");
   expect_error(kHeader + "hello\n" + kEnd, ":2: not an event of a black box");
-  // Which would take fifty times its own memory.
-  const std::string nested = "{\"a\":" + std::string(20, '[') + std::string(20, ']') + "}\n";
+  // Which would take fifty times its own memory, and the stack.
+  const std::string nested = "{\"a\":" + std::string(200'000, '[') + std::string(200'000, ']') + "}\n";
   expect_error(kHeader + nested + kEnd, ":2: not an event of a black box");
   expect_error(kHeader + kEvent + "{\"at\":-1,\"event\":\"signal\"}\n", ":3: not an event of a black box");
   expect_error(kHeader + kEvent + "{\"at\":\"x\",\"event\":\"signal\"}\n", ":3: not an event of a black box");
@@ -120,9 +120,6 @@ TEST(BlackboxFile, ValuesOfTheWrongTypeCountAsMissing) {
   EXPECT_EQ(e.peer, blackbox::kNoPeer);
   EXPECT_EQ(e.code, Errc::kOk);
   EXPECT_EQ(parsed->unknown, 1u);
-  // A deep value does not overflow the stack.
-  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
-  EXPECT_TRUE(parse_blackbox(kHeader + R"({"at":5,"event":"signal","number":)" + deep + "}\n" + kEnd, "x"));
 }
 
 }  // namespace
