@@ -13,6 +13,7 @@ TEST_F(ReducerTest, RunsASessionFromJoinToLeave) {
   start();
   auto ranks = start_session(port(), {.session = session_id(1), .ranks = 3, .lanes = 2});
   for (uint64_t s = 0; s < 50; ++s) expect_sums(ranks, s);
+  EXPECT_EQ(status()["session_list"][0]["id"], "0101010101010101") << "whoever sees the status must not join";
   for (auto& r : ranks) r.leave();
   EXPECT_TRUE(eventually([](const auto& j) { return j["sessions"]["completed"] == 1; }));
   EXPECT_TRUE(eventually_empty());

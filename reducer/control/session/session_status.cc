@@ -95,7 +95,9 @@ std::string id_text(uint64_t id) {
 
 nlohmann::json session_status(ControlLoop& loop, const Session& session, size_t max_ranks) {
   const Nanos held = loop.fair().with([&](const FairShares&) { return session.share().held_time; });
-  nlohmann::json s = {{"id", to_string(session.id())},
+  // Half of the id: who knows all of it can join a session without a token, or take its place at a reducer
+  // that has just restarted.
+  nlohmann::json s = {{"id", to_string(session.id()).substr(0, 16)},
                       {"state", session.state_name()},
                       {"ranks", session.rank_count()},
                       {"order", std::string(wire::to_string(session.order()))},
