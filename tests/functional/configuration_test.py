@@ -303,7 +303,7 @@ class Log(ConfigurationTest):
         os.chmod(key, 0o644)
         done = subprocess.run([sluice_process.PROGRAM, "reducer", "--check-config", "--log-format", "json", "--key-file", key], capture_output=True, check=True,
                               timeout=60, env=environment())
-        self.assertIn('/a "\ufffd.key: other users can read', json.loads(done.stderr)["msg"])
+        self.assertIn('/a "\\xff.key: other users can read', json.loads(done.stderr)["msg"])
 
     def test_only_the_journal_gets_priorities(self):
         for form, begin in (("logfmt", "ts="), ("json", '{"ts":')):

@@ -93,8 +93,8 @@ class Bucket:
 
 
 def leave_session_to_hook_thread(session):
-    """Makes the hook's thread drop the last reference to the session once the first returned event is set, and makes that
-    thread close the session slowly while the interpreter exits. Sets the second event when the thread begins to close."""
+    """Makes the hook's thread drop the last reference to the session once the first returned event is set, and makes the
+    session close slowly while the interpreter exits. Sets the second event when that begins."""
     release, delay, closing = threading.Event(), threading.Event(), threading.Event()
     wait, failure = sluice.Request.wait, sluice.Session._failure
 
@@ -104,9 +104,9 @@ def leave_session_to_hook_thread(session):
         return wait(request)
 
     def slow_failure(session, *arguments):  # the first function that close calls
-        if threading.current_thread().name == "sluice-ddp" and not closing.is_set():
+        if threading.current_thread() is not threading.main_thread() and not closing.is_set():
             closing.set()
-            print("closed by the hook's thread", flush=True)
+            print("closed by another thread", flush=True)
             delay.wait(1)  # never set
         return failure(session, *arguments)
 
