@@ -77,7 +77,7 @@ class RollingRestart(PoolTest):
         (_, first), (_, second) = self.start_pool()
         self.start_job([first])
         pool = ("--reducers", f"{first},{second}", *self.secure)
-        done = self.expect_error(69, "the pool is not ready: 1 problems, the first: session 000102030405060708090a0b0c0d0e0f is not on reducer " + second,
+        done = self.expect_error(69, "the pool is not ready: 1 problems, the first: session 0001020304050607 is not on reducer " + second,
                                  "check", "pool", *pool)
         self.assertEqual(len(done.stdout.splitlines()), 3)
         self.run_sluice("check", "pool", "--reducers", first, *self.secure)
