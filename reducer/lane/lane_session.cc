@@ -32,7 +32,6 @@ void LaneSession::attach(Rank rank, transport::Endpoint& ep) noexcept {
   conn.endpoint_ = &ep;
   conn.next_advertised_ = conn.next_contribution_;
   conn.counted_ = {};
-  conn.close_reported_ = false;  // drops the event of a connection that was replaced in the turn it closed
   conn.loss_detector_.start(ep);
   conn.path_.start();
   conn.has_unsampled_ = true;
@@ -64,7 +63,6 @@ void LaneSession::attach_failed(Rank rank) noexcept {
   RankConnection& conn = connection(rank);
   conn.state_ = RankConnection::State::kClosed;
   conn.close_reason_ = Errc::kSystem;
-  conn.close_reported_ = false;
   conn.down_since_.store(std::max<Nanos>(now(), 1), std::memory_order_relaxed);
   count_reason(counters_->closed, Errc::kSystem);
   note_events();
@@ -87,8 +85,9 @@ void LaneSession::on_connection_closed(RankConnection& conn, Errc reason) noexce
   count_reason(counters_->closed, reason);
   if (conn.next_socket_.valid()) ++pending_connections_;
   note_events();
-  if (plan_.fault_tolerant && conn.exceeds_bad_frame_limit(reason) && !conn.left_session_ && !ended())
-    conn.bad_frame_limit_exceeded_ = true;
+  if (plan_.fault_tolerant && conn.exceeds_bad_frame_limit(reason) && !conn.has_left_session() && !ended() &&
+      conn.bad_frames_ == RankConnection::BadFrames::kTolerated)
+    conn.bad_frames_ = RankConnection::BadFrames::kExceeded;
   complete_without_leavers();
 }
 
@@ -135,16 +134,16 @@ bool LaneSession::report_events(SpscRing<LaneEvent>& events) noexcept {
     return events.try_push(event);
   };
   for (const auto& conn : connections_) {
-    if (conn->state_ == RankConnection::State::kClosed && !conn->close_reported_) {
+    if (conn->state_ == RankConnection::State::kClosed) {
       if (!push({.kind = LaneEvent::Kind::kClosed, .rank = conn->rank_, .code = conn->close_reason_}))
         return false;
-      conn->close_reported_ = true;
+      conn->state_ = RankConnection::State::kReported;
     }
-    if (conn->bad_frame_limit_exceeded_ && !conn->bad_frame_limit_reported_) {
+    if (conn->bad_frames_ == RankConnection::BadFrames::kExceeded) {
       if (!push(
               {.kind = LaneEvent::Kind::kTooManyBadFrames, .rank = conn->rank_, .code = conn->close_reason_}))
         return false;
-      conn->bad_frame_limit_reported_ = true;
+      conn->bad_frames_ = RankConnection::BadFrames::kReported;
     }
   }
   if (failure_.kind != LaneEvent::Kind::kNone) {

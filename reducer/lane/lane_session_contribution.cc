@@ -14,7 +14,7 @@
 namespace sluice::reducer {
 
 bool LaneSession::may_contribute(const RankConnection& conn, uint64_t sequence) const noexcept {
-  return conn.state_ == RankConnection::State::kCommitted && !conn.left_view_ &&
+  return conn.state_ == RankConnection::State::kCommitted && conn.part_ != RankConnection::Part::kNothing &&
          sequence < conn.results_put_ + plan_.slots;
 }
 
@@ -43,7 +43,8 @@ Status check_owned(const wire::FrameHeader& h, size_t payload, std::span<const s
 
 Status LaneSession::admit(RankConnection& conn, const wire::FrameHeader& h,
                           std::span<const std::byte> extensions, std::byte*& slot_memory) noexcept {
-  if (conn.state_ != RankConnection::State::kCommitted || conn.left_view_) return Errc::kUnexpectedMessage;
+  if (conn.state_ != RankConnection::State::kCommitted || conn.part_ == RankConnection::Part::kNothing)
+    return Errc::kUnexpectedMessage;
   if (h.session != plan_.handle) return Errc::kBadSession;
   if (h.view_version != conn.view_.version || h.view_hash != conn.view_.hash) return Errc::kBadView;
   // No rank can hold a result of the first view before that view has produced it.
@@ -97,7 +98,7 @@ void LaneSession::on_contribution(RankConnection& conn, const wire::FrameHeader&
   }
   if (h.sequence >= leaver_limit_) {
     for (const auto& other : connections_) {
-      if (other->left_view_ && other->view_.version == view_.version &&
+      if (other->part_ == RankConnection::Part::kNothing && other->view_.version == view_.version &&
           other->next_contribution_ <= h.sequence) {
         fail(Errc::kRankLeft, other->rank_,
              "rank %" PRIu32 " left the session; rank %" PRIu32 " continued with operation %" PRIu32,

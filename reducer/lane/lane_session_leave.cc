@@ -8,8 +8,9 @@ namespace sluice::reducer {
 
 void LaneSession::rank_left(Rank rank) noexcept {
   RankConnection& conn = connection(rank);
-  if (conn.left_view_) return;
-  conn.left_view_ = conn.left_session_ = some_rank_has_left_ = true;
+  if (conn.part_ == RankConnection::Part::kNothing) return;
+  conn.part_ = RankConnection::Part::kNothing;
+  some_rank_has_left_ = true;
   if (conn.view_.version == view_.version) {
     leaver_limit_ = std::min(leaver_limit_, conn.next_contribution_);
     for (const auto& other : connections_) {
@@ -39,7 +40,7 @@ bool LaneSession::complete_without_leavers(uint32_t slot) noexcept {
   const RankConnection* leaver = nullptr;
   for (const auto& conn : connections_) {
     if (has_contributed(*conn, c.reference.sequence)) continue;
-    if (!conn->left_session_ || conn->endpoint_ != nullptr) return false;
+    if (!conn->has_left_session() || conn->endpoint_ != nullptr) return false;
     leaver = conn.get();
   }
   if (!c.kept) {

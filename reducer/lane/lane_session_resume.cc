@@ -53,7 +53,8 @@ Status LaneSession::enter_view(RankConnection& conn, const LaneView& to) noexcep
   conn.next_contribution_ = 0;
   conn.results_put_ = 0;
   conn.next_advertised_ = 0;
-  conn.left_view_ = false;  // repeats its contributions from the base chunk on
+  // From the base chunk on.
+  if (conn.part_ == RankConnection::Part::kNothing) conn.part_ = RankConnection::Part::kRepeats;
   return Errc::kOk;
 }
 

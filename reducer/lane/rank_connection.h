@@ -45,14 +45,30 @@ class RankConnection final : public transport::Handler {
 
  private:
   friend class LaneSession;
-  // kAttached: the first frame, COMMIT or RESUME, has not arrived.
-  enum class State : uint8_t { kAbsent, kAttached, kCommitted, kClosed };
+  // kAttached: the first frame, COMMIT or RESUME, has not arrived. kClosed: the control loop is to be told.
+  //
+  //   kAbsent, kClosed, kReported  attach()                -> kAttached   no end is reported of a connection
+  //   kAttached                    COMMIT, RESUME          -> kCommitted  that was replaced in its turn
+  //   kAttached, kCommitted        on_closed()             -> kClosed
+  //   kAbsent, kClosed, kReported  attach_failed()         -> kClosed
+  //   kClosed                      the event is in the ring -> kReported
+  enum class State : uint8_t { kAbsent, kAttached, kCommitted, kClosed, kReported };
+  // What the rank contributes.
+  //
+  //   kAll      rank_left()              -> kNothing
+  //   kNothing  it enters another view   -> kRepeats   what it has contributed in the view before
+  //   kRepeats  rank_left()              -> kNothing
+  enum class Part : uint8_t { kAll, kNothing, kRepeats };
+  // kTolerated -> kExceeded: connections close by bad frames too often. -> kReported: the event is in the
+  // ring.
+  enum class BadFrames : uint8_t { kTolerated, kExceeded, kReported };
 
   // Adds what the endpoint has counted since the last call to the lane's counters. False: nothing.
   bool add_counters() noexcept;
   // Samples what the network does, unless nothing has moved and all was acknowledged: false.
   [[nodiscard]] bool sample_path(Nanos now) noexcept;
   void drop_next_socket() noexcept { next_socket_ = transport::tcp::Socket(); }
+  [[nodiscard]] bool has_left_session() const noexcept { return part_ != Part::kAll; }
   // Counts a close by a bad frame. True: there were so many that a new connection will not help.
   [[nodiscard]] bool exceeds_bad_frame_limit(Errc reason) noexcept;
 
@@ -62,11 +78,8 @@ class RankConnection final : public transport::Handler {
   Nanos attached_at_ = 0;
   bool committed_ = false;  // stays set: later connections start with RESUME instead of COMMIT
   LaneView view_;           // older than the session's view: contributions are dropped
-  bool left_session_ = false;
-  bool left_view_ = false;  // contributes no more in view_; in the next view it repeats what it has
-  bool close_reported_ = false;
-  bool bad_frame_limit_exceeded_ = false;
-  bool bad_frame_limit_reported_ = false;
+  Part part_ = Part::kAll;
+  BadFrames bad_frames_ = BadFrames::kTolerated;
   Errc close_reason_ = Errc::kOk;
   transport::Endpoint* endpoint_ = nullptr;
   transport::tcp::Socket next_socket_;  // attached once endpoint_, which is closing, has closed
