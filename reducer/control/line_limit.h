@@ -6,6 +6,7 @@
 // jobs does not use up the accounts of all others.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -60,6 +61,13 @@ class LineLimit {
   std::map<std::string, Account> accounts_;
 };
 
+// Clients choose the names of jobs and tenants, which texts repeat.
+[[nodiscard]] inline std::string name_in_quotes(std::string name) {
+  std::ranges::replace_if(
+      name, [](char c) { return c < ' ' || c > '~' || c == '"'; }, '?');
+  return '"' + name + '"';
+}
+
 class JobLineLimit {
  public:
   static constexpr uint32_t kMaxJobs = 256;
@@ -71,11 +79,16 @@ class JobLineLimit {
   [[nodiscard]] bool admits(const std::string& job, const std::string& host, Nanos now) {
     return (jobs_.is_exhausted(job) || hosts_.admits(host, now)) && jobs_.admits(job, now);
   }
-  // Calls of_job(job, lines) and of_host(host, lines) for what was suppressed.
-  template <typename OfJob, typename OfHost>
-  void end_windows(Nanos now, const OfJob& of_job, const OfHost& of_host) {
-    jobs_.end_windows(now, of_job);
-    hosts_.end_windows(now, of_host);
+  // Calls report(lines, of) for what was suppressed; `of`: "job \"a\"", "other jobs", "jobs of 10.0.0.3" or
+  // "jobs of other hosts".
+  template <typename Report>
+  void end_windows(Nanos now, const Report& report) {
+    jobs_.end_windows(now, [&](const std::string& job, uint64_t lines) {
+      report(lines, job.empty() ? "other jobs" : "job " + name_in_quotes(job));
+    });
+    hosts_.end_windows(now, [&](const std::string& host, uint64_t lines) {
+      report(lines, "jobs of " + (host.empty() ? "other hosts" : host));
+    });
   }
 
  private:

@@ -43,8 +43,7 @@ class JobLines : public ::testing::Test {
   }
   std::map<std::string, uint64_t> suppressed() {
     std::map<std::string, uint64_t> out;
-    const auto add = [&](const std::string& subject, uint64_t lines) { out[subject] += lines; };
-    limit.end_windows(10 * kSecond, add, add);
+    limit.end_windows(10 * kSecond, [&](uint64_t lines, const std::string& of) { out[of] += lines; });
     return out;
   }
 
@@ -55,7 +54,8 @@ TEST_F(JobLines, AreBoundedForEachJob) {
   EXPECT_EQ(admitted("a", 1, 5000), 3);
   EXPECT_EQ(admitted("b", 2, 10), 6);
   EXPECT_TRUE(limit.admits("c", "a", 0)) << "what a job has too much is not the host's";
-  EXPECT_EQ(suppressed(), (std::map<std::string, uint64_t>{{"a 0", 4997}, {"b 0", 7}, {"b 1", 7}}));
+  EXPECT_EQ(suppressed(),
+            (std::map<std::string, uint64_t>{{"job \"a 0\"", 4997}, {"job \"b 0\"", 7}, {"job \"b 1\"", 7}}));
 }
 
 // The accounts of jobs are fewer than a host can invent names for.
@@ -63,7 +63,7 @@ TEST_F(JobLines, OfAHostThatInventsJobsLeaveOtherHostsTheirs) {
   const int lines = admitted("stranger", 10'000, 1);
   EXPECT_LT(lines, 256);
   EXPECT_EQ(admitted("own", 4, 5), 12);
-  EXPECT_EQ(suppressed().at("stranger"), static_cast<uint64_t>(10'000 - lines));
+  EXPECT_EQ(suppressed().at("jobs of stranger"), static_cast<uint64_t>(10'000 - lines));
 }
 
 }  // namespace
