@@ -2,7 +2,6 @@
 // that those without work cost the others nothing. Control thread only.
 #pragma once
 
-#include <cstddef>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -48,7 +47,6 @@ class DueTimes {
     if (order_.empty() || order_.begin()->first > now) return std::nullopt;
     return order_.begin()->second;
   }
-  [[nodiscard]] size_t size() const noexcept { return at_.size(); }
 
  private:
   std::set<std::pair<Nanos, Key>> order_;
